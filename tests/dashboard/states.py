@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from time import time
 from typing import Any, NamedTuple
 
@@ -89,6 +90,8 @@ def furnish(gate: Gate, clock: Clock) -> dict[str, str]:
     full = run(gate.keys.create("org_full", "backfill"))
     run(gate.organizations.set_limits("org_full", rph=1))
     run(gate.authenticate(full.text, "models:read"))
+    end = datetime.fromtimestamp(now / SECOND, UTC) + timedelta(hours=9)
+    run(gate.organizations.set_limits("org_raised", rpm=500, until=end))
     ids = {name: run(gate.keys.find(text)).keys[0].id for name, text in keys.items()}
     run(gate.keys.revoke("org_1", ids["old laptop"]))
     run(gate.keys.rotate("org_1", ids["nightly jobs"], created_by="user:grace"))
@@ -119,6 +122,7 @@ async def _create(gate: Gate, clock: Clock) -> dict[str, str]:
 
 
 OPEN = "document.querySelector('details.table').open = true"
+MENU = "document.querySelector('details.menu').open = true"
 SUBMIT = "document.querySelector('main form').requestSubmit(), true"
 FILL = "document.getElementById('name').value = 'deploy script', " + SUBMIT
 WRONG = (
@@ -137,18 +141,25 @@ TWICE = (
     "(form => fetch(form.action, {method: 'POST', body: new URLSearchParams(new FormData(form))})"
     ".then(() => form.requestSubmit()))(document.querySelector('main form')), true"
 )
+SEND_LIMIT = "document.getElementById('number').form.requestSubmit(), true"
 WRONG_LIMIT = (
     "document.getElementById('number').value = 'many',"
     "document.getElementById('span').value = '',"
     "document.getElementById('until').value = '2020-01-01T00:00',"
     "document.getElementById('until').form.requestSubmit(), true"
 )
-WRONG_PLAN = f"document.getElementById('rpm').value = '+many', {SUBMIT}"
+WRONG_PLAN = (
+    "document.getElementById('rpm').value = '+many',"
+    "document.getElementById('rpm').form.requestSubmit(), true"
+)
+REPLACE = f"document.getElementById('number').value = '700', {SEND_LIMIT}"
+UNCONFIRMED = f"document.getElementById('number').value = '7', {SEND_LIMIT}"
 TOKEN = f"document.getElementById('dashboard_token').value = 'wrong', {SUBMIT}"
 STATES = (
     State("empty", "/keys", NEW),
     State("usage-quiet", "/usage", NEW),
     State("list", "/keys"),
+    State("list-menu", "/keys", ADA, MENU),
     State("thousand", "/keys", MANY),
     State("searched", "/keys?q=WORKER+01&label=fleet%3Deu", MANY),
     State("none-found", "/keys?q=nothing", MANY),
@@ -178,6 +189,9 @@ STATES = (
     State("organization-full", "/operator/organization?id=org_full", ROOT),
     State("organization-wrong", "/operator/organization?id=org_full", ROOT, WRONG_LIMIT),
     State("organization-wrong-plan", "/operator/organization?id=org_full", ROOT, WRONG_PLAN),
+    State("organization-raised", "/operator/organization?id=org_raised&done=limit", ROOT),
+    State("organization-replaces", "/operator/organization?id=org_raised", ROOT, REPLACE),
+    State("organization-unknown", "/operator/organization?id=org_typo", ROOT, UNCONFIRMED),
     State("operator-key", "/operator/key?id=org_1&key={build server}", ROOT),
     State("claim", "/claim", OWNER),
     State("claimed", "/claim?done=claimed", CLAIMED),
@@ -246,8 +260,8 @@ def open_state(
             cookie = SESSIONS.issue(cookie)
         browser.set_cookie("__session", cookie, console.origin)
     browser.open(f"{console.origin}{AT}{state.path.format_map(ids or {})}")
-    if state.then == OPEN:
-        browser.run(OPEN)
+    if state.then in {OPEN, MENU}:
+        browser.run(state.then)
     elif state.then:
         browser.run("window.isOld = true")
         then = state.then.replace("{Grafana}", (ids or {}).get("Grafana", ""))

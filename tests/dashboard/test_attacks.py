@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
@@ -150,6 +151,66 @@ def test_a_key_of_another_organization_does_not_exist(person: Console) -> None:
     assert state(person) == before
     for search in ("", "?q=hers", "?q=acme_live_", "?q=", "?q=&label="):
         assert "hers" not in person.get(f"/keys{search}").text.replace("“hers”", "")
+
+
+def test_a_slash_behind_a_page_leads_to_it_and_to_no_other_site(person: Console) -> None:
+    id = person.id_of(person.create())
+    for path in ("/keys", "/keys/new", "/usage", f"/keys/{id}", f"/keys/{id}/edit"):
+        answer = person.client.get(f"{AT}{path}/?by=day")
+        assert (answer.status_code, answer.headers["location"]) == (303, f"{AT}{path}?by=day")
+    for path in ("/keys//", "//evil.example/", "/evil.example/", "/keys/%0d%0aX:y/", "/operator/"):
+        answer = person.client.get(AT + path)
+        assert answer.status_code in {400, 401, 404}, path
+        assert "location" not in answer.headers and "X" not in answer.headers
+    assert person.client.post(f"{AT}/keys/new/").status_code == 404
+    pasted = person.client.get(f"{AT}/keys/?q={person.create()}")
+    assert "redacted" in pasted.headers["location"]
+
+
+def test_what_was_entered_is_kept_for_its_person_in_a_form_that_has_to_be_sent(
+    person: Console,
+) -> None:
+    person.sign_in(Session("org_kept", "ada", "ada@example.com"))
+    token, secret = person.get("/keys/new").token, person.create("other")
+    before = len(run(person.gate.keys.list("org_kept")).keys)
+    form = {"name": f"kept {MARKUP}", "labels": f"a={secret}", "access": "some", "expires": "30"}
+    form["scopes"] = "jobs:read"
+    person.client.cookies.set("__session", "expired")
+    page = person.post("/keys/new", form, token=token, status=401)
+    page.sees("nothing was changed. What you entered is kept for 30 minutes")
+    assert "kept &" not in page.html and secret not in page.html
+    (header,) = [h for h in page.answer.headers.get_list("set-cookie") if "lockgate_form" in h]
+    assert "HttpOnly" in header and "SameSite=Lax" in header and "Max-Age=1800" in header
+    draft = person.client.cookies["lockgate_form"]
+
+    def opened(session: Session, cookie: str = draft) -> Page:
+        person.sign_in(session)
+        person.client.cookies.set("lockgate_form", cookie)
+        return person.get("/keys/new")
+
+    for page in (opened(MALLORY), opened(ADA), opened(ADA, draft[:-1]), opened(ADA, "x.y.z")):
+        assert "kept &" not in page.html and "before you signed in again" not in page.text
+    page = opened(Session("org_kept", "ada", "ada@example.com"))
+    page.sees("This is what you entered before you signed in again.")
+    assert 'value="kept &#34;&#39;&gt;&lt;script&gt;' in page.html and secret not in page.html
+    assert 'value="jobs:read" checked' in page.html
+    assert page.token != token
+    assert "lockgate_form=; Max-Age=0" in page.answer.headers["set-cookie"]
+    assert len(run(person.gate.keys.list("org_kept")).keys) == before
+
+
+def test_nothing_is_kept_of_a_form_of_another_site_or_person_or_of_a_secret(
+    person: Console,
+) -> None:
+    token = person.get("/keys/new").token
+    person.sign_in(None)
+    evil = {"origin": "https://evil.example"}
+    pages = [person.post("/keys/new", {"name": "x"}, token=token, status=401, headers=evil)]
+    pages += [person.post("/keys/new", {"name": "x"}, token=t, status=401) for t in ("", "x")]
+    pages.append(person.post("/keys", {"q": "acme_live_x"}, token=token, status=401))
+    pages.append(person.post("/keys/new", {"name": token_hex(5000)}, token=token, status=401))
+    for page in pages:
+        assert "is kept" not in page.text and "set-cookie" not in page.answer.headers
 
 
 @pytest.mark.parametrize("path", ["/keys/../keys", "/keys/x", "/keys/{id}", "/static/../site.py"])

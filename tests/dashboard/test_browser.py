@@ -278,6 +278,52 @@ def test_an_agent_signs_in_and_out_by_keyboard_alone(browser: Browser, scene: Sc
     quiet(browser)
 
 
+def test_what_was_entered_is_back_after_a_new_sign_in(browser: Browser, scene: Scene) -> None:
+    console, owner = scene[0], Session("org_expired", "ada")
+    fingers = begin(browser, scene, owner, "/keys/new")
+    fingers.tab_to("name")
+    browser.type("typed before")
+    browser.set_cookie("__session", "expired", console.origin)
+    fingers.follow("Create key", "What you entered is kept for 30 minutes")
+    browser.set_cookie("__session", SESSIONS.issue(owner), console.origin)
+    back = browser.run(
+        "new URL(document.querySelector('main a.button').href).searchParams.get('next')"
+    )
+    browser.open(f"{console.origin}{back}")
+    assert browser.run("document.getElementById('name').value") == "typed before"
+    fingers.follow("Create key", "Your new key: typed before")
+    open_state(browser, console, State("", "/keys/new", owner))
+    assert browser.run("document.getElementById('name').value") == "", "it is shown once"
+    quiet(browser)
+
+
+def test_a_key_is_revoked_from_the_menu_of_its_row_on_a_phone(
+    browser: Browser, scene: Scene
+) -> None:
+    created = run(scene[0].gate.keys.create("org_phone", "in a menu"))
+    fingers = begin(browser, scene, Session("org_phone", "ada"), "/keys")
+    browser.show_at(360)
+    fingers.tab_to("Actions : in a menu")
+    browser.press("Enter")
+    fingers.follow("Revoke", "Revoke this key?")
+    fingers.follow("Revoke key", "The key was revoked")
+    assert scene[0].status_with(created.text) == 401
+    quiet(browser)
+
+
+def test_the_fields_of_a_temporary_limit_are_in_one_line(browser: Browser, scene: Scene) -> None:
+    begin(browser, scene, ROOT, "/operator/organization?id=org_full")
+    browser.show_at(1440)
+    browser.run("document.getElementById('span').value = '', true")
+    places = browser.run(
+        "['limit', 'number', 'span', 'until'].map(id => document.getElementById(id))"
+        ".map(field => field.getBoundingClientRect()).map(box => [box.top, box.bottom])"
+    )
+    assert len({tuple(place) for place in places[:3]}) == 1
+    assert places[3][1] - places[3][0] == places[0][1] - places[0][0]
+    quiet(browser)
+
+
 def test_an_operator_works_by_keyboard_alone(browser: Browser, scene: Scene) -> None:
     gate = scene[0].gate
     created = run(gate.keys.create("org_night", "leaked key"))

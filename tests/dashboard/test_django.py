@@ -23,7 +23,7 @@ def test_the_pages_pass_the_middleware_of_the_project(place: Place) -> None:
         assert page.answer.headers.get_list("content-type") == ["text/html; charset=utf-8"]
         assert person.client.get("/settings/", follow_redirects=True).url.path == f"{AT}/keys"
         assert person.client.head(f"{AT}/keys").text == ""
-        for odd in ("/%ff", "/keys/%ff", "//", "/%2e%2e/models", "/keys/", "/K%C3%BCche"):
+        for odd in ("/%ff", "/keys/%ff", "//", "/%2e%2e/models", "/K%C3%BCche"):
             assert person.client.get(AT + odd).status_code in {400, 401, 404}, odd
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +11,6 @@ from urllib.parse import quote
 import pytest
 
 from lockgate import run
-from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.sessions import Session
 from lockgate.web.request import RequestView
 
@@ -24,10 +22,11 @@ FORMS: dict[str, dict[str, Any]] = {
     "/operator": {"text": "org_1"},
     "/operator/organization": {"id": "org_1", "plan": "creator"},
     "/operator/limit": {"id": "org_1", "limit": "rpm", "number": "99", "span": "12h"},
+    "/operator/limit/end": {"id": "org_1", "limit": "rpm"},
     "/operator/revoke": {"id": "org_1", "key": "x"},
 }
 
-ONLY_POSTED = {"/operator/limit", "/operator/revoke"}
+ONLY_POSTED = {"/operator/limit", "/operator/limit/end", "/operator/revoke"}
 
 
 def operates(session: Session, request: RequestView) -> bool:
@@ -100,7 +99,7 @@ def test_an_operator_pages_through_the_keys_of_an_organization_newest_first(
     console.sign_in(ROOT)
     shown: list[str] = []
     path = "/operator/organization?id=org_pages"
-    for _ in range(2):
+    for _ in range(3):
         page = console.get(path)
         shown += re.findall(r"<b>(key \d\d)</b>", page.html)
         following = re.findall(rf'href="{AT}(/operator/organization[^"]+keys=[^"]+)"', page.html)
@@ -119,12 +118,15 @@ def test_an_operator_finds_no_key_under_another_organization(console: Console) -
 
 
 def test_an_operator_changes_a_plan_and_reads_who_did(console: Console) -> None:
-    form = {"id": "org_7", "plan": "starter", "rpm": "77", "rpd": "none"}
+    form = {"id": "org_7", "plan": "starter", "rpm": "77", "rpd": "none", "new": "org_7"}
     as_operator(console, "/operator/organization", form, 303)
     limits = run(console.gate.organizations.limits("org_7"))
     assert (limits.assigned, dict(limits.own)) == ("starter", {"rpm": 77, "rpd": None})
     page = console.get("/operator/organization?id=org_7&done=plan")
-    page.sees("The plan was changed", "0 of 77", "plan assigned", "operator root", "rpm: 77")
+    page.sees("The plan was changed", "0 of 77", "limits changed for good", "operator root")
+    page.sees(
+        "Plan: starter", "Requests a minute: the plan's → 77", "Requests a day: the plan's → none"
+    )
     page.sees("It would be admitted")
     for wrong in ({"rpm": "many"}, {"plan": "gold"}, {"plan": "enterprise", "rpm": "1"}):
         as_operator(console, "/operator/organization", {**form, **wrong}, 400)
@@ -153,127 +155,6 @@ def test_an_operator_finds_organizations_by_a_part_of_their_ids(console: Console
     page = as_operator(console, "/operator", {"text": "northwind-us"}, 200)
     assert "Northwind-eu" not in page.text
     as_operator(console, "/operator", {"text": "eastwind"}, 200).sees("No key begins like this")
-
-
-def test_an_operator_raises_a_limit_for_some_hours(console: Console) -> None:
-    form = {"id": "org_9", "limit": "rpm", "number": "500", "span": "12h"}
-    as_operator(console, "/operator/limit", form, 303)
-    limits = run(console.gate.organizations.limits("org_9"))
-    assert (limits.plan.rpm, dict(limits.own)) == (500, {})
-    hours = (limits.temporary["rpm"].until - run(console.gate.keys.now())) / HOUR
-    assert hours == pytest.approx(12, abs=0.2)
-    page = console.get("/operator/organization?id=org_9&done=limit")
-    page.sees("The limit was changed", "Requests a minute: 500 until", "0 of 500", "operator root")
-    assert re.search(r"temporary_rpm_ends_at: <time datetime=", page.html)
-    assert str(limits.temporary["rpm"].until) not in page.html
-    for wrong in ({"number": "many"}, {"number": ""}, {"span": "1000"}, {"limit": "plan"}):
-        as_operator(console, "/operator/limit", {**form, **wrong}, 400)
-    assert run(console.gate.organizations.limits("org_9")) == limits
-
-
-def test_what_is_added_for_good_is_not_added_to_a_temporary_limit(console: Console) -> None:
-    run(console.gate.organizations.place("org_raised", "starter"))
-    form = {"id": "org_raised", "limit": "rpm", "number": "+500", "span": "1h"}
-    as_operator(console, "/operator/limit", form, 303)
-    assert run(console.gate.organizations.limits("org_raised")).plan.rpm == 530
-    form = {"id": "org_raised", "plan": "starter", "rpm": "+10", "present_rpm": "30"}
-    as_operator(console, "/operator/organization", form, 303)
-    assert run(console.gate.organizations.limits("org_raised")).plan.rpm == 40
-
-
-def test_a_plus_adds_to_the_present_limit_once_however_often_the_form_is_sent(
-    console: Console,
-) -> None:
-    id = f"org_plus_{console.origin[-5:]}"
-    run(console.gate.organizations.place(id, "free"))
-    console.sign_in(ROOT)
-    page = console.get(f"/operator/organization?id={id}")
-    shown = dict(re.findall(r'name="(present_\w+)" value="(\w+)"', page.html))
-    form = {"id": id, "limit": "rpm", "number": "+500", "span": "12h", **shown}
-    console.post("/operator/limit", form, token=page.token, status=303)
-    again = console.post("/operator/limit", form, token=page.token, status=400)
-    again.sees("The limit is 510 by now, and was 10 when this page was opened")
-    assert run(console.gate.organizations.limits(id)).plan.rpm == 510
-    own = {"id": id, "plan": "free", "rph": "+50", **shown}
-    present = run(console.gate.organizations.limits(id)).plan.rph
-    console.post("/operator/organization", own, token=page.token, status=303)
-    console.post("/operator/organization", own, token=page.token, status=400)
-    assert present is not None
-    assert run(console.gate.organizations.limits(id)).plan.rph == present + 50
-
-
-@pytest.mark.parametrize("zone", ["", "+01:00"])
-def test_a_temporary_limit_ends_at_a_date_and_time(console: Console, zone: str) -> None:
-    id = f"org_until{zone[1:3]}"
-    end = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(days=2)
-    ahead = timedelta(hours=1 if zone else 0)
-    until = (end + ahead).strftime("%Y-%m-%dT%H:%M")
-    form = {"id": id, "limit": "rpd", "number": "none", "span": "", "until": until, "zone": zone}
-    as_operator(console, "/operator/limit", form, 303)
-    temporary = run(console.gate.organizations.limits(id)).temporary["rpd"]
-    assert (temporary.limit, temporary.until) == (None, int(end.timestamp()) * SECOND)
-    page = console.get(f"/operator/organization?id={id}")
-    page.sees(f"Requests a day: none until {end:%Y-%m-%d %H:%M} UTC")
-
-
-def test_a_wrong_limit_is_told_at_its_field_and_what_was_entered_is_kept(console: Console) -> None:
-    console.sign_in(ROOT)
-    run(console.gate.organizations.set_limits("org_wrong", rpd=None))
-    before = run(console.gate.organizations.limits("org_wrong"))
-    form = {"id": "org_wrong", "limit": "rph", "number": "many", "span": "", "until": "2020-01-01"}
-    page = as_operator(console, "/operator/limit", form, 400)
-    page.sees("The limits were not changed", "Use a number, +number or none.", "This end is past")
-    assert page.html.count('aria-invalid="true"') == 2
-    assert '<a href="#number">Use a number' in page.html and 'id="number"' in page.html
-    assert 'value="many" aria-describedby="number-hint number-problem1"' in " ".join(
-        page.html.split()
-    )
-    assert '<option value="rph" selected>' in page.html and 'value="2020-01-01"' in page.html
-    assert '<option value="" selected>' in page.html
-    assert '<input id="rpd" name="rpd" type="text"' in page.html and 'value="none"' in page.html
-    for fields, told in (
-        ({"limit": "rpd", "number": "+500"}, "There is no limit to add to."),
-        ({"until": "soon"}, "Choose how long the limit lasts"),
-        ({"until": ""}, "Choose how long the limit lasts"),
-        ({"limit": "plan"}, "Choose a limit."),
-        ({"number": "9" * 16}, "Use a number up to 9007199254740991."),
-    ):
-        as_operator(console, "/operator/limit", {**form, **fields}, 400).sees(told)
-    own = {"id": "org_wrong", "plan": "enterprise", "rpm": "1", "rph": "2"}
-    page = as_operator(console, "/operator/organization", own, 400)
-    page.sees("has no numbers of its own: give rpd, concurrent as well.")
-    assert "<option selected>enterprise" in page.html
-    assert 'value="1"' in page.html and 'value="2"' in page.html
-    page = as_operator(console, "/operator/organization", {**own, "rph": "lots"}, 400)
-    page.sees("Use a number, +number or none.")
-    assert 'value="lots"' in page.html
-    assert run(console.gate.organizations.limits("org_wrong")) == before
-
-
-def test_after_a_refusal_the_full_window_is_chosen_and_the_page_tells_what_to_do(
-    console: Console,
-) -> None:
-    console.sign_in(Session("org_full", "ada"))
-    key = console.create("busy")
-    run(console.gate.organizations.set_limits("org_full", rph=3))
-    for _ in range(4):
-        console.status_with(key)
-    console.sign_in(ROOT)
-    place = "/operator/organization?id=org_full"
-    page = console.get(place)
-    assert '<option value="rph" selected>' in page.html
-    page.sees("RATE_LIMIT_EXCEEDED", "3 of 3 units of the last hour are used.")
-    assert re.search(r'data-until="[^"]+">This ends by itself at \d{4}-', page.html)
-    assert 'href="#temporary">Give the organization more' in page.html
-    of_key = console.get(f"/operator/key?id=org_full&key={console.id_of(key)}")
-    of_key.sees("3 of 3 units of the last hour are used.")
-    assert f'href="{AT}{place}#temporary">Give the organization more' in of_key.html
-    for shown in (page, of_key):
-        assert "lockgate " not in shown.text and "ORGANIZATION" not in shown.text
-    run(console.gate.keys.revoke("org_full", console.id_of(key)))
-    ended = console.get(f"/operator/key?id=org_full&key={console.id_of(key)}")
-    ended.sees("KEY_REVOKED", "The key is revoked for good.")
-    assert "Give the organization more" not in ended.text
 
 
 def test_an_operator_sees_why_requests_are_refused_and_revokes(console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -29,7 +30,11 @@ def test_the_page_shows_the_limits_and_what_was_refused(person: Console) -> None
     page.sees("10 of 10", "10 of 100", "Full until", "0 of 2", "plan free")
     page.sees("The limit of the minute was reached", "The key lacked the scope")
     assert page.html.count('role="meter"') == 4
-    assert 'class="refused"' in page.html and 'class="admitted"' in page.html
+    pictures = re.findall(r'<svg viewBox="0 0 720.*?</svg>', page.html, re.DOTALL)
+    kinds = [{*re.findall(r'<rect class="(\w+)"', picture)} for picture in pictures]
+    assert kinds == [{"admitted"}, {"refused"}], "units and requests are different things"
+    assert ["Units admitted: 10." in one for one in pictures] == [True, False]
+    assert ["Requests refused: 4." in one for one in pictures] == [False, True]
     (minute, hour, *_) = person.client.get("/settings/usage.json").json()
     assert (minute["used"], minute["limit"], minute["level"]) == (10, 10, "full")
     assert (hour["text"], hour["percent"]) == ("10 of 100", 10.0)

@@ -10,6 +10,7 @@ from ..web.operations.accounts import session_header
 from ..web.operations.operation import Reply
 from ..web.request import address_of
 from ..web.sessions import reject_cross_site
+from . import drafts
 from .key_rows import row_of
 from .visit import WORKSPACE, Visit
 
@@ -101,12 +102,9 @@ def sign_in_page(
     """Return the page that leads to the host's sign-in, and signs agents in."""
     caller, link = visit.caller, visit.site.brand.sign_in
     if link is not None:
-        back = f"{visit.base}/keys"
+        back = visit.to(drafts.page_of_form(visit))
         if caller.method == "GET":
-            back = visit.base + quote(caller.path, errors="surrogatepass")
-            if caller.query:
-                asked = caller.query.decode("latin-1")
-                back += f"?{visit.gate.format.redact(asked)}"  # A whole key may be searched for.
+            back = visit.base + quote(caller.path, errors="surrogatepass") + visit.asked
         link = link.replace("{next}", quote(back, safe=""))
     knows_person = visit.session is not None and not visit.session.agent
     return visit.page(

@@ -1,7 +1,7 @@
 """Serve the pages: the routes, the checks before each of them, and the two adapters."""
 
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, Unpack
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .. import asgi, wsgi
 from ..core.access_rule import Rule
+from ..core.key_search import KEY_ID
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..errors import (
     Header,
@@ -33,7 +34,7 @@ from ..web.operations.operation import ReadBody, Reply
 from ..web.operations.table import refused
 from ..web.request import SAFE_METHODS, RequestView
 from ..web.requirements import AT_MOUNT, REQUIRES
-from . import account_pages, key_forms, key_pages, operator_pages, usage_pages
+from . import account_pages, drafts, key_forms, key_pages, operator_pages, usage_pages
 from .forms import TOKEN_FIELD, Form
 from .options import Options
 from .site import Site
@@ -42,7 +43,6 @@ from .visit import Visit
 Handler = Callable[[Visit], Awaitable[Reply]]
 Needs = Literal["nothing", "session", "organization", "operator"]
 
-_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _OPEN: Final = Rule(public=True, answers_refusals=True)
 """The pages verify sessions themselves, and refuse requests by pages."""
 _RULES: Final = {"* /{path:path}": _OPEN}
@@ -89,6 +89,7 @@ PAGES: Final = {
     ),
     "/operator/key": Page("operator", operator_pages.show_key, None, "operator"),
     "/operator/limit": Page("operator", None, operator_pages.set_limit, "operator"),
+    "/operator/limit/end": Page("operator", None, operator_pages.end_limit, "operator"),
     "/operator/revoke": Page("operator", None, operator_pages.revoke, "operator", True),
     "/sign-in": Page("", None, account_pages.sign_agent_in, "nothing"),
     "/sign-out": Page("", None, account_pages.sign_agent_out, is_free=True),
@@ -203,24 +204,41 @@ async def _answer(visit: Visit, read: ReadBody) -> Reply:
         if method != "GET":
             raise MethodNotAllowed(["GET", "HEAD"])
         return asset or visit.redirect("/keys")
+    if path.endswith("/") and method == "GET":
+        _find(visit, path[:-1])  # Only to a page that there is: a path can be another site's, too.
+        return visit.redirect(path[:-1] + visit.asked)
     page = _find(visit, path)
     handler = {"GET": page.get, "POST": page.post}.get(method)
     if handler is None:
         handlers = {"GET": page.get, "HEAD": page.get, "POST": page.post}
         raise MethodNotAllowed(name for name, known in handlers.items() if known is not None)
     visit.section = page.section
-    await _admit(visit, page)
+    try:
+        await _admit(visit, page)
+    except (SessionRequired, SessionInvalid):
+        with suppress(Refusal):  # What was entered may be kept until the person is back.
+            visit.form = await _read_form(caller, read)
+        raise
     visit.query = Form(caller.query)
     if method == "POST":
-        types = [value.partition(b";")[0].strip() for value in caller.header(b"content-type")]
-        if types != [b"application/x-www-form-urlencoded"]:
-            raise UnsupportedMediaType
-        visit.form = Form(await read(BODY_LIMIT))
+        visit.form = await _read_form(caller, read)
         if page.needs != "nothing":
             site.tokens.check(visit.form.one(TOKEN_FIELD), visit.signed_in)
             if not page.is_free:
                 await visit.count_write()
     return await handler(visit)
+
+
+async def _read_form(caller: RequestView, read: ReadBody) -> Form:
+    """Return the form that was sent.
+
+    Raises:
+        Refusal: it is no form, is too long, or cannot be read.
+    """
+    types = [value.partition(b";")[0].strip() for value in caller.header(b"content-type")]
+    if types != [b"application/x-www-form-urlencoded"]:
+        raise UnsupportedMediaType
+    return Form(await read(BODY_LIMIT))
 
 
 def _spent_budget(held: Mapping[str, Any]) -> Measured | None:
@@ -237,10 +255,11 @@ def _find(visit: Visit, path: str) -> Page:
     """
     segments = path.split("/")
     for index, segment in enumerate(segments):
-        if _UUID.fullmatch(segment):
+        if KEY_ID.fullmatch(segment):
             visit.key, segments[index] = segment, "{id}"
             break
-    page = PAGES.get("/".join(segments))
+    visit.place = "/".join(segments)
+    page = PAGES.get(visit.place)
     has_place = visit.key or "{id}" not in path
     if page is None or not has_place or (page.needs == "operator" and not visit.site.operator):
         raise NotFound
@@ -276,6 +295,8 @@ def _refused(visit: Visit, refusal: Refusal) -> Reply:
         lead = t("signin.ended" if isinstance(refusal, SessionInvalid) else "signin.lead")
         if isinstance(refusal, StepUpRequired):
             lead = t.sentence(refusal.message)
+        if kept := drafts.keep(visit):
+            lead, headers = f"{lead} {t('signin.kept')}", (*headers, kept)
         return account_pages.sign_in_page(visit, refusal.status, headers, lead)
     title = t.find(f"error.{refusal.code}") or t("error.title")
     lead = t.find(f"error.{refusal.code}_lead") or t.sentence(refusal.message)

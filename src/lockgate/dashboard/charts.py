@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from .visit import Visit
 
 WIDTH: Final = 720
-HEIGHT: Final = 160
+HEIGHTS: Final = {"admitted": 160, "refused": 56}
+"""Units and requests are different things, so each has bars of its own, by a scale of its own."""
 _GAP: Final = 0.22
 """The part of a bar's place that stays empty."""
 _LEAST: Final = 2.0
@@ -35,14 +36,24 @@ SPANS: Final = {
 
 
 class Bar(NamedTuple):
-    """One bar: its place, and the heights of its two parts, in pixels."""
+    """One bar: its place and size, in pixels."""
 
     x: float
+    y: float
     width: float
-    admitted_y: float
-    admitted: float
-    refused_y: float
-    refused: float
+    height: float
+
+
+class Panel(NamedTuple):
+    """The bars of one kind."""
+
+    name: str
+    """``admitted`` (units) or ``refused`` (requests)."""
+    total: int
+    most: int
+    """The number of the highest bar."""
+    height: int
+    bars: list[Bar]
 
 
 class Row(NamedTuple):
@@ -56,14 +67,12 @@ class Row(NamedTuple):
 class Chart(NamedTuple):
     """A chart, and its table."""
 
-    bars: list[Bar]
+    panels: list[Panel]
+    """Those that are not empty."""
     rows: list[Row]
     """The cells that are not empty, newest first."""
     first: Moment
     last: Moment
-    most: int
-    admitted: int
-    refused: int
     reasons: list[tuple[str, int]]
     """The refusals by reason, the most frequent first."""
 
@@ -80,43 +89,47 @@ def chart_of(visit: "Visit", report: UsageReport, by: By) -> Chart:
     first = newest - span.cells + 1
     cells = {cell.start // span.length: cell for cell in report.cells}
     shown = {index: cells[index] for index in range(first, newest + 1) if index in cells}
-    totals = {index: _total(cell) for index, cell in shown.items()}
-    most = max(totals.values(), default=0)
+    numbers = {
+        "admitted": [(index - first, cell.admitted) for index, cell in shown.items()],
+        "refused": [(index - first, _refusals(cell)) for index, cell in shown.items()],
+    }
     reasons: dict[str, int] = {}
     for cell in shown.values():
         for reason, number in cell.refused.items():
             reasons[reason] = reasons.get(reason, 0) + number
     return Chart(
-        [_bar(index - first, span.cells, cell, most) for index, cell in shown.items()],
         [
-            Row(moment_of(cell.start), cell.admitted, sum(cell.refused.values()))
+            _panel(name, span.cells, found)
+            for name, found in numbers.items()
+            if any(number for _, number in found)
+        ],
+        [
+            Row(moment_of(cell.start), cell.admitted, _refusals(cell))
             for cell in reversed(shown.values())
         ],
         moment_of(first * span.length),
         moment_of(report.now),
-        most,
-        sum(cell.admitted for cell in shown.values()),
-        sum(reasons.values()),
         sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
     )
 
 
-def _total(cell: Cell) -> int:
-    return cell.admitted + sum(cell.refused.values())
+def _refusals(cell: Cell) -> int:
+    return sum(cell.refused.values())
 
 
-def _bar(place: int, places: int, cell: Cell, most: int) -> Bar:
-    step = WIDTH / places
-    admitted, refused = (
-        max(_LEAST, number / most * HEIGHT) if number else 0.0
-        for number in (cell.admitted, sum(cell.refused.values()))
-    )
-    admitted = min(admitted, HEIGHT - refused)
+def _panel(name: str, places: int, numbers: list[tuple[int, int]]) -> Panel:
+    height, most = HEIGHTS[name], max(number for _, number in numbers)
+    bars = [
+        _bar(place, places, number / most * height, height) for place, number in numbers if number
+    ]
+    return Panel(name, sum(number for _, number in numbers), most, height, bars)
+
+
+def _bar(place: int, places: int, size: float, height: int) -> Bar:
+    step, size = WIDTH / places, max(_LEAST, size)
     return Bar(
         round(place * step + step * _GAP / 2, 2),
+        round(height - size, 2),
         round(step * (1 - _GAP), 2),
-        round(HEIGHT - admitted, 2),
-        round(admitted, 2),
-        round(HEIGHT - admitted - refused, 2),
-        round(refused, 2),
+        round(size, 2),
     )

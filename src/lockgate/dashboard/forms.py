@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode
 
-from itsdangerous import BadSignature, TimestampSigner
+from itsdangerous import BadData, BadSignature, TimestampSigner, URLSafeTimedSerializer
 
 from ..core.digests import Peppers
 from ..core.key_format import handle_from
@@ -86,6 +86,9 @@ class FormTokens:
         drawn = peppers.pseudonym("dashboard", "forms") if peppers.seals else secrets.token_hex()
         self._secret: Final = sha256(f"handles: {drawn}".encode()).digest()
         self._signer = TimestampSigner(drawn, salt="lockgate.dashboard", digest_method=sha256)
+        self._drafts = URLSafeTimedSerializer(
+            drawn, salt="lockgate.drafts", signer_kwargs={"digest_method": sha256}
+        )
 
     def write(self, session: Session) -> str:
         """Return a new token for a session. No two tokens are the same."""
@@ -97,12 +100,44 @@ class FormTokens:
         Raises:
             FormOutdated: it is not a token of this session from the last :data:`LIFETIME` seconds.
         """
-        try:
-            person = self._signer.unsign(token, max_age=LIFETIME)
-        except BadSignature:
-            raise FormOutdated from None
-        if not secrets.compare_digest(person[:_PERSON_LENGTH], _person(session)):
+        person = self._person_of(token)
+        if person is None or not secrets.compare_digest(person, _person(session)):
             raise FormOutdated
+
+    def _person_of(self, token: str) -> bytes | None:
+        """Return the person that a token is for; None: it is none, or too old."""
+        try:
+            return self._signer.unsign(token, max_age=LIFETIME)[:_PERSON_LENGTH]
+        except BadSignature:
+            return None
+
+    def write_draft(
+        self, token: str, place: str, fields: Mapping[str, Sequence[str]]
+    ) -> str | None:
+        """Return fields of a form as a text for the person that its token is for.
+
+        Args:
+            token: of the form.
+            place: the page that the form is on.
+            fields: its values by name.
+
+        Returns:
+            A text for a cookie; None: the token is no token of the last :data:`LIFETIME` seconds.
+        """
+        person = self._person_of(token)
+        if person is None:
+            return None
+        return str(self._drafts.dumps([person.decode(), place, {**fields}]))
+
+    def read_draft(self, text: str, session: Session, place: str, max_age: int) -> Form | None:
+        """Return the fields of :meth:`write_draft`; None: they are another person's, of another
+        page, or older than ``max_age`` seconds."""
+        try:
+            person, at, fields = self._drafts.loads(text, max_age=max_age)
+        except BadData:
+            return None
+        is_theirs = secrets.compare_digest(person.encode(), _person(session))
+        return Form(urlencode(fields, doseq=True).encode()) if is_theirs and at == place else None
 
     def handle(self, form: Form, organization: str) -> str:
         """Return the handle of the key that a form creates for an organization.

@@ -15,17 +15,25 @@ from ..errors import (
     Refusal,
     SessionInvalid,
 )
-from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, Unchanged
+from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, Unchanged, successor_expiry
 from ..services.store_errors import asking
 from ..web.operations.operation import Reply
+from . import drafts
 from .forms import Form
-from .key_pages import find_live
+from .key_pages import described_scopes, find_live
 from .moments import moment_of
 from .visit import Visit
 
 DAYS: Final = (7, 30, 60, 90, 180, 365)
 OVERLAPS: Final = (0, 1, 7, 30, OVERLAP_AT_MOST)
-_FIELDS: Final = ("name", "expires_in_days", "scopes", "labels", "addresses")
+_NAMES: Final = {
+    "name": "field.name",
+    "expires_in_days": "field.expires",
+    "scopes": "field.access",
+    "labels": "field.labels",
+    "addresses": "field.addresses",
+}
+"""The texts of the labels of fields, by the names of fields in problems."""
 _NUMBER: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _NOT_A_NUMBER: Final = -1.0
 """No lifetime: the service says which there are."""
@@ -36,7 +44,9 @@ async def new_key(visit: Visit) -> Reply:
     full = "full" if "*" in visit.gate.catalogue.scopes else "some"
     longest = _longest(visit)
     expires = "" if longest is None or longest >= DAYS[-1] else "maximum"
-    return await _form(visit, None, {"access": full, "expires": expires})
+    draft = drafts.take(visit, visit.caller.path)
+    first = {"access": full, "expires": expires}
+    return await _form(visit, None, first if draft is None else _values(draft))
 
 
 async def create_key(visit: Visit) -> Reply:
@@ -75,6 +85,8 @@ async def create_key(visit: Visit) -> Reply:
 async def edit_key(visit: Visit) -> Reply:
     """Show the form to change a key."""
     key = await find_live(visit)
+    if (draft := drafts.take(visit, visit.caller.path)) is not None:
+        return await _form(visit, key, _values(draft))
     details = key.details
     labels = () if details is None else details.labels
     values = {
@@ -124,7 +136,14 @@ async def confirm_rotation(visit: Visit) -> Reply:
     key = await find_live(visit)
     if key.successor is not None:
         raise KeyRotated(key.successor)
-    return visit.page("rotate.html", key=key, overlaps=OVERLAPS, chosen=int(OVERLAP_DAYS))
+    expires_at = successor_expiry(key, await visit.gate.keys.now(), visit.gate.keys.max_age)
+    return visit.page(
+        "rotate.html",
+        key=key,
+        overlaps=OVERLAPS,
+        chosen=int(OVERLAP_DAYS),
+        expires=None if expires_at is None else moment_of(expires_at),
+    )
 
 
 async def rotate_key(visit: Visit) -> Reply:
@@ -163,7 +182,16 @@ def _created(visit: Visit, key: ApiKey, text: str, old: ApiKey | None = None) ->
     ends = None if old is None or old.expires_at is None else moment_of(old.expires_at)
     if old is not None and old.revoked_at is not None:
         ends = None
-    return visit.page("created.html", 201, key=key, text=text, old=old, old_ends=ends)
+    return visit.page(
+        "created.html",
+        201,
+        key=key,
+        text=text,
+        expires=None if key.expires_at is None else moment_of(key.expires_at),
+        scopes=described_scopes(visit, key),
+        old=old,
+        old_ends=ends,
+    )
 
 
 async def _form(
@@ -182,6 +210,7 @@ async def _form(
         key=key,
         values={**empty, "access": "some", "scopes": (), **values},
         problems=_problems(visit, refusal),
+        names=_NAMES,
         notice=_notice(visit, refusal),
         plan=plan,
         areas=_areas(visit),
@@ -198,7 +227,7 @@ def _problems(visit: Visit, refusal: Refusal | None) -> dict[str, list[str]]:
     if isinstance(refusal, InvalidRequest):
         for field, text in refusal.problems:
             named = field.partition(".")[0]
-            place = named if named in _FIELDS else "name"
+            place = named if named in _NAMES else "name"
             problems.setdefault(place, []).append(visit.site.texts.sentence(text))
     return problems
 

@@ -21,8 +21,9 @@ from .usage_pages import history_of, meters_of_key, span_of
 from .visit import Visit
 
 ON_A_PAGE: Final = 50
-SEARCHED_FROM: Final = 10
-"""Keys of a list above which there is a field to search it."""
+SEARCHED_FROM: Final = 3
+"""Keys of a list above which there are fields to filter it."""
+STATES: Final = (KeyState.ACTIVE, KeyState.EXPIRED, KeyState.REVOKED)
 _STEPS_OF_LOG: Final = (24, 249, 249, 249)
 """Records of the change log that a page reads at once: most often the first are enough."""
 SEARCH_LENGTH: Final = 100
@@ -36,11 +37,12 @@ async def list_keys(visit: Visit) -> Reply:
     name, _, value = label.partition("=")
     labels = {name: value} if label else None
     keys = visit.gate.keys
+    state = _state(visit.query.one("state"))
     found = await keys.list(
-        visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text
+        visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text, state=state
     )
     now = await keys.now()
-    asked = _asked(text, label)
+    asked = _asked(text, label, state)
     many = cursor is not None or len(found.keys) > SEARCHED_FROM
     return visit.page(
         "keys.html",
@@ -50,6 +52,8 @@ async def list_keys(visit: Visit) -> Reply:
         is_first=cursor is None,
         label=label,
         text=text,
+        state=state,
+        states=STATES,
         query=urlencode(asked),
         searches=bool(asked) or many,
         longest=SEARCH_LENGTH,
@@ -62,7 +66,9 @@ async def search_keys(visit: Visit) -> Reply:
     The text comes in a form, since it may be a whole key: only the part of it that lists show gets
     into a URL.
     """
-    query = _asked(_searched(visit, visit.form.one("q")), visit.form.one("label"))
+    form = visit.form
+    text, state = _searched(visit, form.one("q")), _state(form.one("state"))
+    query = _asked(text, form.one("label"), state)
     return visit.redirect(f"/keys?{urlencode(query)}" if query else "/keys")
 
 
@@ -73,8 +79,14 @@ def _searched(visit: Visit, text: str) -> str:
     return text[:longest].rstrip("\N{HORIZONTAL ELLIPSIS}")
 
 
-def _asked(text: str, label: str) -> dict[str, str]:
-    return {name: value for name, value in (("q", text), ("label", label)) if value}
+def _state(name: str) -> KeyState | None:
+    return next((state for state in STATES if state.value == name), None)
+
+
+def _asked(text: str, label: str, state: KeyState | None) -> dict[str, str]:
+    """Return the parameters of a list that is filtered; none without a filter."""
+    asked = ("q", text), ("label", label), ("state", "" if state is None else state.value)
+    return {name: value for name, value in asked if value}
 
 
 async def show_key(visit: Visit) -> Reply:
@@ -159,7 +171,7 @@ def facts_of(
         "key": key,
         "row": row_of(visit, key, now),
         "notices": ("updated",) if key.revoked_at is None else ("revoked",),
-        "scopes": [(scope, visit.site.texts.find(f"scope.{scope}")) for scope in key.scopes],
+        "scopes": described_scopes(visit, key),
         "live": key.state(now) is KeyState.ACTIVE,
         "address": None if report is None else _shown(report.last_address),
         "revoked": None if key.revoked_at is None else moment_of(key.revoked_at),
@@ -176,6 +188,11 @@ def _used(visit: Visit, key: ApiKey, now: int, by: By) -> dict[str, Any] | None:
         return None
     shown = (name for name, span in SPANS.items() if now - used < span.length * (span.cells - 1))
     return {"ago": visit.ago(used, now), "span": next((n for n in shown if n != by), None)}
+
+
+def described_scopes(visit: Visit, key: ApiKey) -> list[tuple[str, str | None]]:
+    """Return the scopes of a key with their descriptions."""
+    return [(scope, visit.site.texts.find(f"scope.{scope}")) for scope in key.scopes]
 
 
 async def confirm_revocation(visit: Visit) -> Reply:

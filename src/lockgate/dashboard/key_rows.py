@@ -12,6 +12,8 @@ from .site import templates
 from .visit import Visit
 
 _SOON: Final = 7 * DAY
+_CHANGEABLE: Final = frozenset({"active", "soon"})
+"""States of keys that can be edited and rotated."""
 _PART: Final = 10
 """A key expires soon in the last tenth of its life, at most in its last seven days."""
 
@@ -134,7 +136,7 @@ class KeyRows:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def write(self, row: str, used: str, expires: str, never: str) -> str:
+    def write(self, row: str, used: str, expires: str, never: str, menu: str) -> str:
         """Return the rows as HTML, in which every value is escaped.
 
         Args:
@@ -142,6 +144,7 @@ class KeyRows:
             used: the cell of a last use, with marks.
             expires: the cell of an expiry, with marks.
             never: the text in place of either.
+            menu: the actions of a live key, with marks; empty: the visitor may change none.
         """
         now, shared = self._now, _Shared(self._visit)
         fill_used = fill_in(used, "date", "time", "date", "time", "ago")
@@ -149,12 +152,14 @@ class KeyRows:
         fill_row = fill_in(
             row,
             *("state", "id", "name", "labels", "prefix", "scopes", "date", "time", "date"),
-            *("creator", "used", "expires", "state", "title"),
+            *("creator", "used", "expires", "state", "title", "menu"),
         )
+        fill_menu = fill_in(menu, *(("name", "id", "id", "id") if menu else ()))
 
         def write(key: ApiKey) -> str:
             date, time = split(key.created_at)
             used_at, expires_at, details = key.last_used_at, key.expires_at, key.details
+            id, name = escape(key.id), escape(key.name)
             state, last_use, expiry, labels, creator = state_of(key, now), never, never, "", ""
             if used_at is not None:
                 day, minute = split(used_at)
@@ -167,9 +172,10 @@ class KeyRows:
             if details is not None:
                 labels, creator = shared.labels(details.labels), shared.creator(details.created_by)
             values = (
-                *(state, escape(key.id), escape(key.name), labels, escape(key.prefix)),
+                *(state, id, name, labels, escape(key.prefix)),
                 *(shared.scopes(key.scopes), date, time, date, creator, last_use, expiry),
                 *(state, shared.state(state)),
+                fill_menu((name, id, id, id)) if menu and state in _CHANGEABLE else "",
             )
             return fill_row(values)
 

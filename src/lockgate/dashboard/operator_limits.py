@@ -6,16 +6,28 @@ from typing import Any, Final
 from ..core.instants import datetime_of, read_instant
 from ..core.limit_changes import read_limit
 from ..core.plans import LIMITS, SPANS, Plan
-from ..errors import ConfigurationError
 from ..services.explanations import Explanation
 from ..services.organizations import OwnLimits
 from .forms import Form
+from .moments import Moment, moment_of
 from .visit import Visit
 
-HOURS: Final = (1, 4, 12, 24, 72, 168)
+HOURS: Final = (1, 4, 12)
+DAYS: Final = (1, 3, 7)
 """How long a temporary limit lasts, unless its end is a date and time."""
 _CHOSEN: Final = "12h"
 _FIELDS: Final = ("plan", *LIMITS, "limit", "number", "span", "until", "zone")
+
+_NAMES: Final = {
+    "plan": "operator.plan",
+    **{name: f"operator.{name}" for name in LIMITS},
+    "limit": "operator.temporary_limit",
+    "number": "operator.temporary_number",
+    "until": "operator.temporary_end",
+    "replaces": "operator.temporary",
+    "new": "operator.organization",
+}
+"""The texts of the labels of fields, by the names of fields."""
 
 Problems = Mapping[str, list[str]]
 """Sentences about what was entered, by field."""
@@ -36,6 +48,40 @@ def values_of(limits: OwnLimits, explained: Explanation) -> dict[str, str]:
     return {"plan": limits.assigned or limits.plan.name, **own, **first}
 
 
+def spans(visit: Visit) -> list[tuple[str, str]]:
+    """Return how long a temporary limit may last: the value of each choice, and its text."""
+    t = visit.site.texts
+    hours = [(f"{n}h", t("operator.temporary_hours", n=n)) for n in HOURS[1:]]
+    days = [(f"{n}d", t("field.expires_days", n=n)) for n in DAYS[1:]]
+    first, day = (f"{HOURS[0]}h", t("operator.temporary_hour")), ("1d", t("field.expires_day"))
+    return [first, *hours, day, *days]
+
+
+def temporary_of(limits: OwnLimits) -> list[tuple[str, int | None, int, Moment]]:
+    """Return the temporary limits of an organization: name, limit, and the end twice."""
+    found = limits.temporary.items()
+    return [(name, limit, until, moment_of(until)) for name, (limit, until) in found]
+
+
+def can_be_id(id: str) -> bool:
+    """Return whether a text can be the id of an organization of which nothing is known.
+
+    Hosts choose ids, so any text can be one; but one with spaces or line breaks was mistyped.
+    """
+    return id.isprintable() and " " not in id
+
+
+async def _check_id(visit: Visit, id: str) -> dict[str, list[str]]:
+    """Return the problems of an organization of which nothing is known: hosts create them without
+    lockgate's knowledge, so the operator says whether it is one."""
+    t, confirmed = visit.site.texts, visit.form.one("new") == id
+    if (confirmed and can_be_id(id)) or await visit.gate.organizations.is_known(id):
+        return {}
+    return {
+        "new": [t("operator.confirm_new", id=id) if can_be_id(id) else t("operator.impossible")]
+    }
+
+
 def present_of(plan: Plan) -> dict[str, str]:
     """Return the present limits as the forms send them back.
 
@@ -52,28 +98,31 @@ def written(limit: int | None) -> str:
 
 async def change_plan(visit: Visit, id: str) -> Problems:
     """Put an organization on a plan with the limits that were entered; return the problems."""
-    form, problems = visit.form, dict[str, list[str]]()
+    form, t, problems = visit.form, visit.site.texts, await _check_id(visit, id)
+    chosen, plans = form.one("plan"), visit.gate.plans
+    if chosen not in plans.names:
+        problems["plan"] = [t("operator.wrong_plan")]
     plan, own = (await visit.gate.organizations.limits(id)).lasting, dict[str, int | None]()
     for name in LIMITS:
         text = form.one(name).strip()
         if text:
             _read(visit, plan, name, text, name, own, problems)
+        elif chosen in plans.custom:
+            problems[name] = [t("operator.own_number", plan=chosen)]
     if not problems:
-        try:
-            with visit.changing():
-                await visit.gate.organizations.place(id, form.one("plan"), **own)
-        except ConfigurationError as problem:
-            problems["plan"] = [str(problem)]
+        with visit.changing():
+            await visit.gate.organizations.place(id, chosen, **own)
     return problems
 
 
 async def set_limit(visit: Visit, id: str) -> Problems:
     """Give an organization a limit of its own until an instant; return the problems of the form."""
-    form, t, problems = visit.form, visit.site.texts, dict[str, list[str]]()
-    plan, own = (await visit.gate.organizations.limits(id)).plan, dict[str, Any]()
+    form, t, problems = visit.form, visit.site.texts, await _check_id(visit, id)
+    limits, own = await visit.gate.organizations.limits(id), dict[str, Any]()
     name, text = form.one("limit"), form.one("number").strip()
     if name in LIMITS:
-        _read(visit, plan, name, text, "number", own, problems)
+        _read(visit, limits.plan, name, text, "number", own, problems)
+        problems |= _replaced(visit, limits, name)
     else:
         problems["limit"] = [t("operator.wrong_limit")]
     now = await visit.gate.keys.now()
@@ -86,6 +135,17 @@ async def set_limit(visit: Visit, id: str) -> Problems:
         with visit.changing():
             await visit.gate.organizations.set_limits(id, until=datetime_of(end), **own)
     return problems
+
+
+def _replaced(visit: Visit, limits: OwnLimits, name: str) -> dict[str, list[str]]:
+    """Return the problem of a limit that would replace a temporary one, unless the form says so."""
+    held = limits.temporary.get(name)
+    if held is None or f"{name} {held.until}" in visit.form.all("replaces"):
+        return {}
+    t = visit.site.texts
+    number = t("none").lower() if held.limit is None else visit.site.number(held.limit)
+    words = {"limit": t(f"operator.{name}"), "number": number, "time": moment_of(held.until).time}
+    return {"replaces": [t("operator.replaces", **words)]}
 
 
 def _end(form: Form, now: int) -> int | None:
@@ -139,9 +199,9 @@ def _refusing(explained: Explanation) -> str:
 
 
 def shown_of(visit: Visit, problems: Problems) -> dict[str, Any]:
-    """Return what the page shows of problems: by field, and whether there are some of each form."""
+    """Return what the page shows of problems: by field, the names of fields, and of which form."""
     return {
         "problems": problems,
-        "of_plan": bool(problems.keys() & {"plan", *LIMITS}),
-        "of_limit": bool(problems.keys() & {"limit", "number", "until"}),
+        "fields": _NAMES,
+        "of_plan": visit.place == "/operator/organization" and bool(problems),
     }

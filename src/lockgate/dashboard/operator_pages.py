@@ -1,34 +1,30 @@
 """The pages of operators: find organizations and keys, explain refusals, change plans, audit."""
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, Final
 
-from ..core.api_keys import ApiKey
-from ..core.changes import Actor, Change, Fields
 from ..core.key_search import holds_secret
 from ..core.plans import LIMITS, is_id
-from ..core.timestamps import DAY
 from ..errors import NotFound, RateLimitExceeded
 from ..services.explanations import Explanation
 from ..services.organizations import ListedOrganization
 from ..web.operations.operation import Reply
-from . import operator_limits
+from . import drafts, operator_limits
+from .change_rows import change_rows, operator_actor
+from .forms import Form
 from .key_pages import facts_of, past_of
 from .key_rows import row_of
-from .moments import Moment, moment_of
-from .operator_limits import HOURS, Problems
+from .moments import moment_of
+from .operator_limits import Problems
 from .usage_pages import history_of, meters_of, named_meters, span_of
 from .visit import Visit
 
 ON_A_PAGE: Final = 50
-_CHANGES: Final = 25
-_KEYS: Final = 25
+_CHANGES: Final = 10
+_KEYS: Final = 10
 _WALKED_AT_ONCE: Final = 200
 _STEPS_AT_MOST: Final = 5
 """Pages of organizations that a search reads."""
-_INSTANTS: Final = ("expires_at", "revoked_at", "_ends_at")
-"""Endings of the names of fields that hold an instant."""
 
 
 async def search(visit: Visit) -> Reply:
@@ -115,16 +111,22 @@ async def _organization_page(visit: Visit, id: str, problems: Problems | None = 
     explained = await gate.explain(id)
     changes = await gate.changes.list(id, limit=_CHANGES, cursor=cursor)
     limits = await gate.organizations.limits(id)
-    values = operator_limits.values_of(limits, explained)
+    refused, known = _refused(explained), await gate.organizations.is_known(id)
+    # At first the values that hold; then those that were entered before a refusal or a sign-in.
+    entered = visit.form
+    if not problems:
+        entered = drafts.take(visit, f"/operator/organization?id={visit.quoted(id)}") or Form()
     return visit.page(
         "organization.html",
         400 if problems else 200,
-        notices=("plan", "limit"),
+        notices=("plan", "limit", "ended") if refused is None else ("ended",),
         id=id,
-        known=await gate.organizations.is_known(id),
+        known=known,
+        possible=known or operator_limits.can_be_id(id),
         explained=explained,
-        refused=_refused(explained),
-        values={**values, **operator_limits.entered(visit.form)} if problems else values,
+        refused=refused,
+        still=refused is not None and visit.query.one("done") in {"plan", "limit"},
+        values={**operator_limits.values_of(limits, explained), **operator_limits.entered(entered)},
         present=operator_limits.present_of(limits.plan),
         lasting=operator_limits.present_of(limits.lasting),
         **operator_limits.shown_of(visit, problems or {}),
@@ -134,14 +136,11 @@ async def _organization_page(visit: Visit, id: str, problems: Problems | None = 
         keys_cursor=keys.cursor,
         is_first_of_keys=after is None,
         limits=limits,
-        temporary=[
-            (name, limit, moment_of(until)) for name, (limit, until) in limits.temporary.items()
-        ],
-        hours=HOURS,
+        temporary=operator_limits.temporary_of(limits),
+        spans=operator_limits.spans(visit),
         plans=gate.plans.names,
         names=LIMITS,
-        changes=[_shown(change) for change in changes.changes],
-        key_names=await _names(visit, id, changes.changes, keys.keys),
+        changes=await change_rows(visit, id, changes.changes, keys.keys),
         cursor=changes.cursor,
         is_first=cursor is None,
     )
@@ -154,7 +153,7 @@ async def show_key(visit: Visit) -> Reply:
     explained = await visit.gate.explain(id, key.id)
     report = await history_of(visit, id, key.id, span_of(visit))
     past = await past_of(visit, key)
-    facts = facts_of(visit, key, explained.at, report, past, _actor)
+    facts = facts_of(visit, key, explained.at, report, past, operator_actor)
     named = named_meters(visit, explained, "key")
     refused = _refused(explained)
     return visit.page("operator_key.html", id=id, refused=refused, named=named, **facts)
@@ -174,6 +173,16 @@ async def set_limit(visit: Visit) -> Reply:
     if problems := await operator_limits.set_limit(visit, id):
         return await _organization_page(visit, id, problems)
     return visit.redirect(f"/operator/organization?id={visit.quoted(id)}&done=limit")
+
+
+async def end_limit(visit: Visit) -> Reply:
+    """End a temporary limit of an organization before its time."""
+    id, name = _organization(visit.form.one("id")), visit.form.one("limit")
+    if name not in LIMITS:
+        raise NotFound
+    with visit.changing():
+        await visit.gate.organizations.end_temporary_limits(id, name)
+    return visit.redirect(f"/operator/organization?id={visit.quoted(id)}&done=ended")
 
 
 async def revoke(visit: Visit) -> Reply:
@@ -203,45 +212,3 @@ def _refused(explained: Explanation) -> dict[str, Any] | None:
         "until": None if reason.until is None else moment_of(reason.until),
         "is_full": full and reason.code == RateLimitExceeded.code,
     }
-
-
-async def _names(
-    visit: Visit, id: str, changes: Iterable[Change], keys: Iterable[ApiKey]
-) -> dict[str, str]:
-    """Return the names of the keys of changes by their ids; removed keys have none."""
-    names = {key.id: key.name for key in keys}
-    for key in {change.key for change in changes if change.key} - names.keys():
-        with suppress(NotFound):
-            names[key] = (await visit.gate.keys.get(id, key)).name
-    return names
-
-
-def _shown(change: Change) -> dict[str, Any]:
-    return {
-        "at": moment_of(change.at),
-        "action": change.action.replace("_", " "),
-        "key": change.key,
-        "actor": _actor(change.actor),
-        "address": change.actor.address,
-        "before": _fields(change.before),
-        "after": _fields(change.after),
-    }
-
-
-def _actor(actor: Actor) -> str:
-    """Return the originator of a change as operators know it."""
-    return f"{actor.kind} {actor.id}" if actor.id else actor.kind
-
-
-def _fields(fields: Fields) -> list[tuple[str, str | Moment]]:
-    shown: list[tuple[str, str | Moment]] = []
-    for name, value in fields:
-        text: str | Moment
-        if name.endswith(_INSTANTS) and type(value) is int and value > DAY:
-            text = moment_of(value)
-        elif isinstance(value, tuple):
-            text = ", ".join(value)
-        else:
-            text = "none" if value is None else str(value)
-        shown.append((name, text))
-    return shown

@@ -52,6 +52,11 @@ class Visit:
         self.form = Form()
         self.key = ""
         """The id of a key in the path."""
+        self.place = ""
+        """The path of the page, with ``{id}`` in place of the id of a key."""
+        self.restored: Header | None = None
+        """Set if the page shows what was entered before the person signed in again: the header
+        that ends the draft."""
         self.session: Session | None = None
         """As the verifier returned it."""
         self.organization: str | None = None
@@ -208,6 +213,12 @@ class Visit:
         session = self.signed_in
         await self.site.writes.hit(session.user or session.organization or "")
 
+    @property
+    def asked(self) -> str:
+        """The query of the request with its question mark, without the secret of a key."""
+        query = self.caller.query.decode("latin-1")
+        return f"?{self.gate.format.redact(query)}" if query else ""
+
     def to(self, path: str) -> str:
         """Return the URL of a page of the dashboard."""
         return self.base + path
@@ -237,6 +248,8 @@ class Visit:
         done = self.query.one("done")
         token = "" if self.session is None else self.site.tokens.write(self.session)
         shown = {"visit": self, "token": token, "done": done if done in notices else None}
+        if self.restored is not None:
+            headers = (*headers, self.restored)
         return self.site.page(template, {**shown, **values}, status, headers)
 
     def redirect(self, path: str) -> Reply:
