@@ -17,6 +17,7 @@ import lockgate
 NEEDS: dict[str, set[str]] = {
     "lockgate.cli": {"cli"},
     "lockgate.dashboard": {"dashboard", "cli"},
+    "lockgate.dashboard.django_urls": set(),
     "lockgate.demo": {"cli"},
     "lockgate.django": set(),
     "lockgate.fastapi": {"fastapi"},
