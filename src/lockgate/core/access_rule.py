@@ -28,6 +28,8 @@ class Rule:
             session; an application's take keys only (spec 5.1).
         free_for_sessions: whether a session's request only reads its organization's windows and
             is not charged, for reads of lockgate's own.
+        answers_refusals: whether a public endpoint is called although the budget of the client's
+            address is spent, to answer that itself, such as by a page.
         limits: named limits that the request is charged for as well, with the same cost: up to 4,
             with up to 8 windows together (D40).
 
