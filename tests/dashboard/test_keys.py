@@ -117,7 +117,7 @@ def test_a_rotated_key_works_beside_its_successor(person: Console) -> None:
 def test_the_expiry_of_the_new_key_is_told_before_and_after_a_rotation(person: Console) -> None:
     id = person.id_of(person.create("rotated", expires="30"))
     asked = person.get(f"/keys/{id}/rotate")
-    told = re.search(r"The new key expires on (\S+)\.", asked.text)
+    told = re.search(r'data-until="[^"]+">The new key expires at (\S+) ', asked.html)
     page = person.post(f"/keys/{id}/rotate", {"overlap": "7"}, status=201)
     shown = re.search(r"Expires</dt><dd><time [^>]+>(\S+)", page.html)
     assert told and shown and told[1] == shown[1]

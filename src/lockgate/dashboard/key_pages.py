@@ -21,7 +21,7 @@ from .usage_pages import history_of, meters_of_key, span_of
 from .visit import Visit
 
 ON_A_PAGE: Final = 50
-SEARCHED_FROM: Final = 3
+SEARCHED_FROM: Final = 1
 """Keys of a list above which there are fields to filter it."""
 STATES: Final = (KeyState.ACTIVE, KeyState.EXPIRED, KeyState.REVOKED)
 _STEPS_OF_LOG: Final = (24, 249, 249, 249)

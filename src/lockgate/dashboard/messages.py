@@ -163,7 +163,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "rotate.overlap": "The old key works for",
         "rotate.overlap_none": "0 days: it stops at once",
         "rotate.overlap_hint": "Responses to the old key announce its end in their headers.",
-        "rotate.expires": "The new key expires on {date}.",
+        "rotate.expires": "The new key expires at {date}.",
         "rotate.never": "The new key does not expire.",
         "rotate.submit": "Rotate key",
         # Revoke
