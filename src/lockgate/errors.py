@@ -434,11 +434,12 @@ class RateLimitExceeded(Refusal):
 
     Attributes:
         type: the window that refused the request: ``minute``, ``hour`` or ``day``; of a named limit
-            also ``second``, or such as ``15 minutes``.
+            also ``second``, or such as ``15 minutes``; of a calendar quota ``month``, ``year``,
+            ``calendar week`` or ``calendar day``.
         limit: the window's limit, in units.
         used: units in the window.
-        retry_after: whole seconds to wait, at least 1; the window's length for a cost above the
-            limit, which is never admitted (D39).
+        retry_after: whole seconds to wait, at least 1; of a calendar quota until its period ends.
+            The window's length for a cost above the limit, which is never admitted (D39).
         cost: units that the request asked for.
         ends_at: the instant in microseconds at which a temporary limit below the cost ends;
             None: the limit has no end, or the cost fits.
@@ -451,8 +452,7 @@ class RateLimitExceeded(Refusal):
     status = 429
     code = "RATE_LIMIT_EXCEEDED"
     sentence = (
-        "Too many requests{of}: {used} of {limit} used in the last {type}; "
-        + "try again in {retry_after} s."
+        "Too many requests{of}: {used} of {limit} used {when}; " + "try again in {retry_after} s."
     )
     never = (
         "A request of cost {cost} is never admitted{of}, however long you wait: "
@@ -485,7 +485,8 @@ class RateLimitExceeded(Refusal):
         of, end = "" if limit_name is None else f" for '{limit_name}'", ""
         if ends_at is not None:
             sentence, end = self.not_before, iso8601(ends_at)
-        super().__init__(sentence.format_map({**vars(self), "of": of, "end": end}))
+        values = {**vars(self), "of": of, "end": end, "when": time_of(type)}
+        super().__init__(sentence.format_map(values))
 
     def body(self) -> dict[str, object]:
         """Add ``retryAfter`` and ``limits`` (spec 7.2), with ``limits.name`` of a named limit."""
@@ -497,6 +498,12 @@ class RateLimitExceeded(Refusal):
     def headers(self) -> tuple[Header, ...]:
         """Return ``Retry-After`` and ``Cache-Control: no-store`` (D38)."""
         return ((b"retry-after", b"%d" % self.retry_after), _NO_STORE)
+
+
+def time_of(type: str) -> str:
+    """Return the time that a window counts, by its name: ``in the last hour``, ``this month``."""
+    is_period = type in {"month", "year"} or type.startswith("calendar ")
+    return f"this {type}" if is_period else f"in the last {type}"
 
 
 class ConcurrentLimitExceeded(RateLimitExceeded):

@@ -268,7 +268,7 @@ class TakesPartOfTheBudgets(HoldMutant):
             parts: list[Budget] = []
             for index, one in enumerate(before):
                 part = slice(index, index + 1)
-                names, fields, windows = action.limits
+                names, fields, windows, _ = action.limits
                 limits = LimitWindows(names[part], fields[part], windows[part])
                 alone = action._replace(limits=limits, units=action.units[part])
                 parts += apply(alone, [one], now, kept)[1]

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from ..errors import Header, RateLimitExceeded
-from .limits import LimitWindows
+from .limits import LimitWindows, ends_of
 from .plans import Plan
 from .sliding_window import Reading, Window
 from .timestamps import SECOND, whole_seconds
@@ -113,7 +113,8 @@ def rate_limit_exceeded(
         windows: of the plan.
         reading: goes through these windows, then through those of ``limits``.
         cost: units that the request asked for.
-        limits: named limits that the request would have been charged for.
+        limits: named limits that the request would have been charged for, in the periods of the
+            reading.
         ends: the ends of the temporary limits of the plan, by the names of their windows.
     """
     number = len(windows)
@@ -124,7 +125,10 @@ def rate_limit_exceeded(
     for place, window in enumerate(windows):
         if window.limit is not None and window.limit < cost:
             end = (ends or {}).get(window.name) if place < number else None
-            index, wait = place, window.span if end is None else min(window.span, end - reading.now)
+            until = ends_of(window) if end is None else end
+            index, wait = place, window.span
+            if until is not None:
+                wait = min(wait, until - reading.now)
     window = windows[index]
     assert window.limit is not None, "a window without a limit refuses nothing"
     used, now = reading.used[index], reading.now

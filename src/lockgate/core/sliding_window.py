@@ -63,7 +63,8 @@ class Window(NamedTuple):
     limit: int | None
     """The most cost that any span of this length admits; None admits all."""
     grain: int
-    """Hits closer than this to the first of the newest cell share it, in microseconds; 0: none."""
+    """Hits closer than this to the first of the newest cell share it, in microseconds; 0: none.
+    Negative: the window of a period (:func:`lockgate.core.limits.grain_of`)."""
 
 
 class Reading(NamedTuple):

@@ -8,6 +8,8 @@ and its reading alone shows that.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from .limits import LimitWindows, ends_of
+from .periods import Quota
 from .sliding_window import PLENTY, Window
 
 SHARES: Final = (80, 100)
@@ -38,6 +40,42 @@ def crossings(windows: Sequence[Window], used: Sequence[int], cost: int) -> Iter
             for share in SHARES:
                 if after - cost < _mark(window.limit, share) <= after:
                     yield Crossing(window, share, after)
+
+
+class QuotaCrossing(NamedTuple):
+    """A calendar quota whose use an admission took across a mark."""
+
+    name: str
+    """The name of the limit."""
+    quota: Quota
+    share: int
+    """The mark, one of :data:`SHARES`."""
+    used: int
+    """The use in the period, this admission included."""
+    ends: int
+    """The first instant of the next period, in microseconds."""
+
+
+def quota_crossings(
+    limits: LimitWindows, used: Sequence[int], cost: int
+) -> Iterator[QuotaCrossing]:
+    """Yield what an admission of this cost crossed of calendar quotas.
+
+    In a period nothing expires, so each mark is crossed by one admission of all processes.
+
+    Args:
+        limits: in the periods of the admission.
+        used: the use of each window that its reading tells.
+        cost: of the admission.
+    """
+    for name, window, quota, after in zip(
+        limits.names, limits.windows, limits.quotas, used, strict=True
+    ):
+        if quota is not None:
+            ends = ends_of(window)
+            for share in SHARES:
+                if ends and after - cost < _mark(quota.limit, share) <= after:
+                    yield QuotaCrossing(name, quota, share, after, ends)
 
 
 def _mark(limit: int, share: int) -> int:

@@ -55,10 +55,11 @@ UNKNOWN = Admission(Verdict.UNKNOWN)
 REFUSED_BY_STATE = {KeyState.REVOKED: Verdict.REVOKED, KeyState.EXPIRED: Verdict.EXPIRED}
 
 
-def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey) -> LimitWindows | None:
+def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey, now: int) -> LimitWindows | None:
     """Return the windows of the named limits of a rule, a plan and a key; None: there are none."""
     if limits or plan.limits or key.limits:
-        return bound(limits + plan.limits, key.id, key.limits)
+        named = bound(limits + plan.limits, key.id, key.limits)
+        return named and named.at(now, key.organization)
     return None
 
 

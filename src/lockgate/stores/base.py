@@ -282,7 +282,8 @@ class WindowStore(PartStore):
             cost: the units.
             now: the instant in microseconds; None: the store's clock.
             limits: named limits, judged in the same step by
-                :func:`lockgate.core.limits.hit_limited`. Their cells are kept by field, at most
+                :func:`lockgate.core.limits.hit_limited`. The store first takes the periods of its
+                instant, by ``limits.at(now, organization)``. Cells are kept by field, at most
                 :data:`~lockgate.core.limits.FIELDS_AT_MOST` for an organization. A field may be
                 dropped once its window has been empty for a day.
         """
@@ -297,7 +298,8 @@ class WindowStore(PartStore):
     ) -> Reading:
         """Apply :func:`lockgate.core.sliding_window.peek`, without changing any state (W5).
 
-        With ``limits`` apply :func:`lockgate.core.limits.peek_limited`.
+        With ``limits`` apply :func:`lockgate.core.limits.peek_limited`, for the periods of the
+        instant.
         """
 
     @abstractmethod
@@ -614,9 +616,10 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
         if key.details is not None and not key.details.allows(address):
             return Admission(Verdict.ELSEWHERE, key)
         plan = plans.plan_of(await self.organization(key.organization), at)
-        named = limits_of(limits, plan, key)
+        named = limits_of(limits, plan, key, at)
         charged = () if named is None else (named,)
         reading = await self.hit(key.organization, plan.windows, cost, now, *charged)
+        named = named and named.at(reading.now, key.organization)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading, named)
         last_used_at = max(reading.now, key.last_used_at or 0)

@@ -234,6 +234,7 @@ def hit(
     if limits is None:
         reading, after = hit_rule(before, windows, now, cost)
         return reading, _with_windows(world, organization, windows, after)
+    limits = limits.at(now, organization)
     cells = _cells(world, organization, limits)
     room = crowded(cells, sum(owner == organization for owner, _ in world.limits))
     reading, after, kept = hit_limited(before, windows, cells, limits.windows, now, cost, room)
@@ -253,6 +254,7 @@ def peek(
     state = _state(world, organization, windows)
     if limits is None:
         return peek_rule(state, windows, now), world
+    limits = limits.at(now, organization)
     cells = _cells(world, organization, limits)
     return peek_limited(state, windows, cells, limits.windows, now), world
 
@@ -354,7 +356,7 @@ def admit(
     if key.details is not None and not key.details.allows(address):
         return Admission(Verdict.ELSEWHERE, key), world
     plan = plans.plan_of(world.organizations.get(key.organization), now)
-    named = limits_of(limits, plan, key)
+    named = limits_of(limits, plan, key, now)
     reading, world = hit(world, key.organization, plan.windows, cost, now, named)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading, named), world

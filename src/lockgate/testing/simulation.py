@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from ..core.limits import Limit, bound, check_limits, hit_limited
 from ..core.plans import Plan
-from ..core.sliding_window import Reading, Window, empty_state
+from ..core.sliding_window import Cells, Reading, Window, empty_state
 from ..errors import ConfigurationError
 from .trace import Arrival, Trace, in_order, worst
 
@@ -29,7 +29,7 @@ class Usage(NamedTuple):
     """``minute``, ``hour`` or ``day``; of a named limit behind its name, as in ``export hour``."""
     limit: int | None
     worst: int
-    """The most admitted in any span of its length."""
+    """The most admitted in any span of its length; of a calendar quota, in any of its periods."""
     refused: int
     """The number of calls that this window refused."""
 
@@ -71,9 +71,25 @@ class Simulation(NamedTuple):
         span, and its refusals."""
         admitted, by = self.admitted, [outcome.reading.refused_by for outcome in self.outcomes]
         return [
-            Usage(window.name, window.limit, worst(admitted, window.span).admitted, by.count(index))
-            for index, window in enumerate(_windows(self.plan, self.limits))
+            Usage(
+                window.name,
+                limit,
+                worst(admitted, window.span).admitted if window.grain >= 0 else self._most(index),
+                by.count(index),
+            )
+            for index, (window, limit) in enumerate(
+                zip(_windows(self.plan, self.limits), self._marks(), strict=True)
+            )
         ]
+
+    def _most(self, index: int) -> int:
+        """Return the most that one period of a calendar quota counted."""
+        return max((outcome.reading.used[index] for outcome in self.outcomes), default=0)
+
+    def _marks(self) -> list[int | None]:
+        """Return the limit of each window, those of soft quotas included."""
+        named = bound(self.limits, "")
+        return [*(w.limit for w in self.plan.windows), *(() if named is None else named.marks)]
 
     def timeline(self, buckets: int = 60) -> list[Bucket]:
         """Return the simulation in ``buckets`` parts of equal length."""
@@ -113,15 +129,18 @@ def simulate(plan: Plan, arrivals: Trace, limits: Sequence[Limit] = ()) -> Simul
     """
     check_limits(limits)
     named = bound(tuple(limits), "")
-    extra = () if named is None else named.windows
-    state, cells = empty_state(plan.windows), empty_state(extra)
+    state, cells = empty_state(plan.windows), dict[str, Cells]()
     outcomes: list[Outcome] = []
     for arrival in in_order(arrivals):
         if arrival.cost < 1:
             raise ConfigurationError(f"A cost is at least 1, not {arrival.cost}.")
-        reading, state, cells = hit_limited(
-            state, plan.windows, cells, extra, arrival.at, arrival.cost
+        present = None if named is None else named.at(arrival.at, "")
+        fields, extra = ((), ()) if present is None else (present.fields, present.windows)
+        before = [cells.get(field) for field in fields]
+        reading, state, after = hit_limited(
+            state, plan.windows, before, extra, arrival.at, arrival.cost
         )
+        cells.update(zip(fields, after, strict=True))
         outcomes.append(Outcome(arrival, reading))
     return Simulation(plan, tuple(outcomes), tuple(limits))
 

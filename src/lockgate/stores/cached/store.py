@@ -446,11 +446,12 @@ class CachedStore(Wrapper):
             at = await self.primary.now()
         plan = plans.plan_of(placed, at)
         charged = key.organization, plan.windows, cost, now
-        named = limits_of(limits, plan, key)
+        named = limits_of(limits, plan, key, at)
         if failure is None or self._limits is None:
             reading = await self.cache.hit(*charged, *([named] if named else []))
         else:
             reading = self._limits.fall_back(failure, *charged, token.handle, named)
+        named = named and named.at(reading.now, key.organization)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading, named)
         last = max(reading.now, key.last_used_at or 0)

@@ -49,7 +49,7 @@ class Record:
     def hit(
         self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int, cost: int
     ) -> Reading:
-        """Charge the windows, and named limits with them."""
+        """Charge the windows, and named limits with them, whose periods are those of ``now``."""
         state = self._state(windows)
         if limits is None:
             reading, self.windows = hit(state, windows, now, cost)

@@ -93,7 +93,7 @@ class RecordStore(Store):
             if key.details is not None and not key.details.allows(address):
                 return Admission(Verdict.ELSEWHERE, key)
             plan = plans.plan_of(record.placed, at)
-            named = limits_of(limits, plan, key)
+            named = limits_of(limits, plan, key, at)
             reading = record.hit(plan.windows, named, at, cost)
             if not reading.allowed:
                 return Admission(Verdict.LIMITED, key, plan, reading, named)
@@ -268,9 +268,11 @@ class RecordStore(Store):
         now: int | None = None,
         limits: LimitWindows | None = None,
     ) -> Reading:
-        return await self._shelf.change(
-            organization, lambda record, at: record.hit(windows, limits, at, cost), now
-        )
+        def work(record: Record, at: int) -> Reading:
+            named = limits and limits.at(at, organization)
+            return record.hit(windows, named, at, cost)
+
+        return await self._shelf.change(organization, work, now)
 
     async def peek(
         self,
@@ -280,7 +282,8 @@ class RecordStore(Store):
         limits: LimitWindows | None = None,
     ) -> Reading:
         record = await self._shelf.read(organization)
-        return record.peek(windows, limits, await self.now() if now is None else now)
+        now = await self.now() if now is None else now
+        return record.peek(windows, limits and limits.at(now, organization), now)
 
     async def reset(
         self,

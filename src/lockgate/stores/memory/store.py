@@ -138,6 +138,8 @@ class MemoryStore(Store):
             is_limited = limits or plan.limits or own
             named = bound(limits + plan.limits, id, own) if is_limited else None
             if named is not None:
+                if named.quotas:
+                    named = named.at(now, organization)
                 reading = self._windows.hit_limited(organization, windows, named, now, cost)
             else:
                 coalesced = self._coalesced.get(organization)

@@ -13,7 +13,16 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from ...core.bounded_dict import BoundedDict
-from ...core.limits import LimitWindows, combined, crowded, hit_limited, peek_limited
+from ...core.limits import (
+    LimitWindows,
+    combined,
+    crowded,
+    hit_limited,
+    hit_named,
+    peek_limited,
+    peek_named,
+    settled_named,
+)
 from ...core.plans import LONGEST_SPAN
 from ...core.sliding_window import (
     EMPTY,
@@ -26,7 +35,6 @@ from ...core.sliding_window import (
     hit,
     later,
     peek,
-    settled,
     stands_until,
 )
 from .generations import Generations
@@ -95,18 +103,21 @@ class LocalWindows(Generations[State]):
             now: the instant, in microseconds.
             cost: of the call.
         """
+        if limits.quotas:
+            limits = limits.at(now, owner)
         before, kept = self.limits.read(owner, limits)
         room = crowded(before, kept)
         if windows and room is None:
             cells: State = tuple(EMPTY if one is None else one for one in before)
-            of_limits, after = hit(cells, limits.windows, now, cost)
+            of_limits, after = hit_named(cells, limits.windows, now, cost)
             if of_limits.allowed:  # Then the plan decides, by its fast path where it has one.
                 of_plan = self.hit(owner, windows, now, cost)
                 if of_plan.allowed:
                     self.limits.write(owner, limits, before, after, now)
                     return of_plan._replace(used=of_plan.used + of_limits.used)
-                self.limits.write(owner, limits, before, settled(cells, limits.windows, now), now)
-                return combined(of_plan, peek(cells, limits.windows, now, cost))
+                unchanged = settled_named(cells, limits.windows, now)
+                self.limits.write(owner, limits, before, unchanged, now)
+                return combined(of_plan, peek_named(cells, limits.windows, now, cost))
         state = self.take(owner) if windows else None
         reading, after, cells = hit_limited(
             state or empty_state(windows),
@@ -179,6 +190,7 @@ class LocalWindows(Generations[State]):
             state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
         if limits is None:
             return peek(state, windows, now)
+        limits = limits.at(now, owner)
         cells, _ = self.limits.read(owner, limits)
         return peek_limited(state if windows else (), windows, cells, limits.windows, now)
 

@@ -12,12 +12,12 @@ the usage in one step, so most admissions take one round trip. The script answer
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from math import inf
-from struct import Struct
 from time import monotonic
 from typing import Any, Final, cast
 
 from redis.exceptions import AskError, ClusterDownError, RedisError, TryAgainError
 
+from ...clock import wall_clock
 from ...core.allowed_addresses import contains
 from ...core.api_keys import ApiKey, KeyState
 from ...core.bounded_dict import BoundedDict
@@ -39,6 +39,7 @@ from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.per_loop import PerLoop
 from .admission_codec import (
     ADMITTED,
+    ANOTHER_PERIOD,
     EXPIRED,
     LIMITED,
     NO_USAGE,
@@ -46,6 +47,7 @@ from .admission_codec import (
     limiting,
     read_admission,
     read_instant,
+    read_instant_of_answer,
     read_limited,
     read_limits,
     read_reading,
@@ -70,7 +72,6 @@ ADD_USAGE: Final = Script("keys.lua", "add_usage", ORGANIZATION)
 
 _ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
-_INSTANT_OF_EXPIRED: Final = Struct("<q")
 _LIMITED_ARGUMENTS: Final = 7
 _ALONE_ARGUMENTS: Final = 7
 _ALONE_HEAD: Final = 9
@@ -91,6 +92,8 @@ class Admissions(Store):
     _nodes: CircuitBreakers
     _key_hints: BoundedDict[str, KeyHint]
     _losses: LossReport
+    _clock_ahead = 0
+    """Microseconds by which the server's clock is ahead of this process's, where that matters."""
 
     @abstractmethod
     async def _ask(self, call: Call, organization: str | None = None) -> Any:
@@ -137,6 +140,8 @@ class Admissions(Store):
             is_limited = limits or own is not UNLIMITED
             named = bound(limits + own[0], key_hint.id, own[1]) if is_limited else None
             if named is not None:
+                if named.quotas:
+                    named = self._in_periods(named, now, key_hint.owner)
                 call = self._limited(key_hint, named, begun, request)
             is_calm, asked_at = not nodes.failing, monotonic()
             try:
@@ -150,8 +155,10 @@ class Admissions(Store):
                 if is_calm:
                     self._report_failure(client, call, failure, asked_at)
                 answer = await self._admit_after(failure, key_hint, plan, cost, named)
-            if type(answer) is bytes and (verdict := answer[0]) != EXPIRED:
+            if type(answer) is bytes and (verdict := answer[0]) < EXPIRED:
                 reading, requests, last = read_admission(answer, named)
+                if named is not None and named.quotas:
+                    named = named.at(reading.now, key_hint.owner)
                 key = _api_key(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
                 judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
                 return _admission(Admission, (judged, key, plan, reading, named))
@@ -211,7 +218,8 @@ class Admissions(Store):
         expired: bytes,
         named: LimitWindows | None,
     ) -> Admission | None:
-        """Refuse an expired key; if a temporary limit has ended, repeat the request without it.
+        """Refuse an expired key; if a temporary limit or a period has ended, repeat the request in
+        the present ones.
 
         The request keeps its id: if an earlier call of it was charged and its reply was lost, it is
         not charged again (D33).
@@ -219,10 +227,13 @@ class Admissions(Store):
         Returns:
             The admission; None: the key or its plan has changed meanwhile.
         """
-        (at,) = _INSTANT_OF_EXPIRED.unpack_from(expired, 1)
-        key = key_hint.key(*read_usage(expired[_USAGE_OF_EXPIRED]))
-        if key.expires_at is not None and key.expires_at <= at:
-            return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+        at = read_instant_of_answer(expired)
+        if expired[0] == EXPIRED:
+            key = key_hint.key(*read_usage(expired[_USAGE_OF_EXPIRED]))
+            if key.expires_at is not None and key.expires_at <= at:
+                return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
+        elif named is not None:
+            named = self._in_present_periods(named, expired, key_hint.owner)
         _, plan, mark, begun, ends_at, _ = key_hint.under(plans, at)
         request = renewed_request(call.text, ends_at, mark)
         call = call._replace(text=begun + request)
@@ -231,7 +242,7 @@ class Admissions(Store):
         answer = await self._ask(call, key_hint.owner)
         if answer is None:
             raise OutcomeUnknown("this request may have been admitted before")
-        if type(answer) is not bytes or answer[0] == EXPIRED:
+        if type(answer) is not bytes or answer[0] >= EXPIRED:
             return None
         reading, requests, last = read_admission(answer, named)
         verdict = Verdict.ADMITTED if answer[0] == ADMITTED else Verdict.LIMITED
@@ -262,6 +273,22 @@ class Admissions(Store):
             ):
                 return Admission(REFUSED_BY_STATE[KeyState.EXPIRED], key)
         return Admission(Verdict.ELSEWHERE, key)
+
+    def _in_periods(self, named: LimitWindows, now: int | None, organization: str) -> LimitWindows:
+        """Return named limits in the periods of a call, by the server's clock as this process
+        knows it. A script that finds another period answers ``ANOTHER_PERIOD``."""
+        if not named.quotas:
+            return named
+        return named.at(wall_clock() + self._clock_ahead if now is None else now, organization)
+
+    def _in_present_periods(
+        self, named: LimitWindows, answer: bytes, organization: str
+    ) -> LimitWindows:
+        """Return named limits in the periods of the server's clock, by an answer of the verdict
+        ``ANOTHER_PERIOD``; name the periods of later calls by that clock."""
+        at = read_instant_of_answer(answer)
+        self._clock_ahead = at - wall_clock()
+        return named.at(at, organization)
 
     def _limited(
         self, key_hint: KeyHint, named: LimitWindows, begun: bytes, request: bytes
@@ -294,7 +321,9 @@ class Admissions(Store):
         kept = record, usage, placed = await self._read_record(key.organization, key.id)
         if not key_hint.is_still(place, record, placed):
             return [*kept]
-        answer, told = await self._hit_by_parts(place, plan.windows, request, cost, named)
+        answer, told = await self._hit_by_parts(
+            key.organization, plan.windows, request, cost, named
+        )
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:
@@ -304,7 +333,7 @@ class Admissions(Store):
 
     async def _hit_by_parts(
         self,
-        place: Place,
+        organization: str,
         windows: tuple[Window, ...],
         request: bytes,
         cost: int,
@@ -318,15 +347,15 @@ class Admissions(Store):
         Returns:
             The answer of ``hit.lua`` with the verdict of all, and what the named limits tell.
         """
-        start = charging(windows).start
+        place, start = self._names.place(organization), charging(windows).start
         if named is None:
             return await self._ask(_request(_HIT, place, start, request)), b""
         now = read_instant(request)
-        told: bytes = await self._ask(_alone(place, named, now, cost, is_hit=False))
+        told = await self._ask_alone(organization, named, now, cost, is_hit=False)
         script = _HIT if told[0] == ADMITTED else _PEEK
         answer: bytes | None = await self._ask(_request(script, place, start, request))
         if answer is not None and script is _HIT and answer[0] == ADMITTED:
-            told = await self._ask(_alone(place, named, now, cost, is_hit=True))
+            told = await self._ask_alone(organization, named, now, cost, is_hit=True)
         if answer is not None and told[0] != ADMITTED:
             answer = bytes((LIMITED,)) + answer[1:]
         return answer, told[_ALONE_HEAD:]
@@ -381,9 +410,8 @@ class Admissions(Store):
     ) -> Reading:
         of_limits = None
         if limits is not None:
-            place = self._names.place(organization)
-            alone = _alone(place, limits, now, 1, is_hit=False)
-            of_limits = read_limits(await self._ask(alone, organization))
+            alone = await self._ask_alone(organization, limits, now, 1, is_hit=False)
+            of_limits = read_limits(alone)
             if not windows:
                 return of_limits
             now = of_limits.now
@@ -400,23 +428,48 @@ class Admissions(Store):
     ) -> Reading:
         place = self._names.place(organization)
         if not windows:
-            alone = _alone(place, limits, now, cost, is_hit=True)
-            return read_limits(await self._ask(alone, organization))
+            alone = await self._ask_alone(organization, limits, now, cost, is_hit=True)
+            return read_limits(alone)
         start, mark = charging(windows)
         request = write_request(now, cost, inf, mark)
         begun = _HIT_LIMITED.start(_LIMITED_ARGUMENTS + len(limits.fields))
         names = arguments(b"2", place.windows, place.limits)
-        text = b"".join((begun, names, limiting(limits), start, request))
+        limits = self._in_periods(limits, now, organization)
         try:
-            answer = await self._ask(Call(place.slot, text, _HIT_LIMITED, True, True), organization)
+            while True:
+                text = b"".join((begun, names, limiting(limits), start, request))
+                call = Call(place.slot, text, _HIT_LIMITED, True, True)
+                answer = await self._ask(call, organization)
+                if answer is None or answer[0] != ANOTHER_PERIOD:
+                    break
+                limits = self._in_present_periods(limits, answer, organization)
             told = b"" if answer is None else answer[-size_of_limits(limits) :]
             answer = answer and answer[: -len(told)]
         except Split as failure:
             request, _ = read_request(failure.call.text)
-            answer, told = await self._hit_by_parts(place, windows, request, cost, limits)
+            answer, told = await self._hit_by_parts(organization, windows, request, cost, limits)
         if answer is None:
             raise OutcomeUnknown("this hit may have been counted before")
         return read_limited(read_reading(answer), told)
+
+    async def _ask_alone(
+        self,
+        organization: str,
+        limits: LimitWindows,
+        now: int | None,
+        cost: int,
+        *,
+        is_hit: bool,
+    ) -> bytes:
+        """Charge named limits alone, or read them; return the answer of ``hit_limits.lua``."""
+        place = self._names.place(organization)
+        limits = self._in_periods(limits, now, organization)
+        while True:
+            alone = _alone(place, limits, now, cost, is_hit=is_hit)
+            answer: bytes = await self._ask(alone, organization)
+            if answer[0] != ANOTHER_PERIOD:
+                return answer
+            limits = self._in_present_periods(limits, answer, organization)
 
     async def _charge(
         self,

@@ -13,8 +13,9 @@ from ...core.timestamps import MILLISECOND
 from ...errors import ConfigurationError
 from .transport.commands import arguments, request_ids
 
-ADMITTED, LIMITED, EXPIRED = range(1, 4)
-"""The verdict, which is the first byte of an answer."""
+ADMITTED, LIMITED, EXPIRED, ANOTHER_PERIOD = range(1, 5)
+"""The verdict, which is the first byte of an answer. The last: nothing was done, because the
+server is in another calendar period than the call names."""
 _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
@@ -98,6 +99,11 @@ def read_limited(reading: Reading, told: bytes) -> Reading:
 def size_of_limits(limits: LimitWindows) -> int:
     """Return the number of bytes that ``limits.lua`` adds to an answer."""
     return _OF_LIMITS.size + _USED_SIZE * len(limits.fields)
+
+
+def read_instant_of_answer(answer: bytes) -> int:
+    """Return the server's instant in an answer of the verdict EXPIRED or ANOTHER_PERIOD."""
+    return int(_ALONE.unpack_from(answer)[1])
 
 
 def read_limits(packed: bytes) -> Reading:

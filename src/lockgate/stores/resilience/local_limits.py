@@ -20,6 +20,7 @@ from ...core.sliding_window import Reading, Window
 from ...errors import StoreUnavailable
 from ...events import Events
 from ..memory.windows import LocalWindows
+from ..quota_thresholds import tell_quotas
 from ..runtime.process_hooks import own_lock
 from .failures import is_outage, may_have_counted
 from .local_holds import LocalHolds
@@ -127,6 +128,7 @@ class LocalLimits:
             if reading.allowed:
                 noted.cost += cost
             if limits is not None:
+                limits = limits.at(reading.now, organization)
                 noted.used = reading.used[: len(windows)]
                 if reading.allowed:
                     self._windows.hit_limited(organization, (), _any_number(limits), instant, cost)
@@ -192,13 +194,14 @@ class LocalLimits:
         """
         self._fall_back(organization)
         reading = None
+        instant = self._clock() if now is None else now
+        limits = limits and limits.at(instant, organization)
         if self._mode != "closed":
-            reading = self._decide(organization, windows, cost, now, limits)
+            reading = self._decide(organization, windows, cost, instant, limits)
         admitted = reading is not None and reading.allowed
         self._events.metrics.decide_locally(admitted=admitted)
         if admitted and self._mode == "local" and not may_count:
             with self._lock:
-                instant = self._clock() if now is None else now
                 self._owe(organization, windows, instant, cost, limits)
         return reading
 
@@ -243,6 +246,7 @@ class LocalLimits:
             self._count_noted(organization)
             instant = self._clock() if now is None else now
             if limits is not None:
+                limits = limits.at(instant, organization)
                 limits = limits._replace(windows=self._shares(limits.windows))
             return self._windows.peek(organization, self._shares(windows), instant, limits)
 
@@ -298,7 +302,10 @@ class LocalLimits:
     ) -> None:
         """Charge the store for local admissions, or keep them for the next time."""
         try:
-            await hit(organization, _unlimited(windows), owed, now, *limits)
+            reading = await hit(organization, _unlimited(windows), owed, now, *limits)
+            for one in (one for one in limits if one.quotas):
+                present = one.at(reading.now, organization)
+                tell_quotas(self._events, organization, present, reading.used, owed)
         except StoreUnavailable:
             with self._lock:
                 instant = self._clock() if now is None else now

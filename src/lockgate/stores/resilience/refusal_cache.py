@@ -67,7 +67,9 @@ _Place = str | tuple[str, tuple[str, ...]]
 
 
 def _place(organization: str, limits: LimitWindows | None) -> _Place:
-    return organization if limits is None else (organization, limits.fields)
+    """Return where a refusal is kept; that of calendar quotas in one place for all periods, since
+    each is repeated for a second, and until its period ends, at most."""
+    return organization if limits is None else (organization, limits.at(0, organization).fields)
 
 
 class Asked(NamedTuple):
@@ -153,6 +155,7 @@ class RefusalCache:
             return None
         if not await self._is_fresh() or token.handle not in self.keys:
             return None
+        named = named and named.at(again.now, key.organization)
         return Admission(Verdict.LIMITED, key, known.plan, again, named)
 
     async def repeat_hit(

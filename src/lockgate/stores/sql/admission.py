@@ -311,19 +311,20 @@ def _named(
     account: "_Account", charge: Charge, key: ApiKey | UnreadableState | None, clock: int
 ) -> _Named:
     """Return the named limits of a charge: of its rule, its plan and its key."""
-    if isinstance(charge, Hit):
-        return charge.limits
-    if (
-        isinstance(charge, Holding)
-        or charge.limits is None
-        or key is None
-        or isinstance(key, UnreadableState)
-    ):
-        return None
+    now = clock if charge.now is None else charge.now
     try:
+        if isinstance(charge, Hit):
+            return charge.limits and charge.limits.at(now, charge.organization)
+        if (
+            isinstance(charge, Holding)
+            or charge.limits is None
+            or key is None
+            or isinstance(key, UnreadableState)
+        ):
+            return None
         assigned = charge.assigned if charge.resolved else account.organization()
-        plan = charge.plans.plan_of(assigned, clock if charge.now is None else charge.now)
-        return limits_of(charge.limits, plan, key)
+        plan = charge.plans.plan_of(assigned, now)
+        return limits_of(charge.limits, plan, key, now)
     except Exception as mistake:
         return mistake
 

@@ -119,6 +119,7 @@ class Organizations:
         now = self._database.now(connection) if now is None else now
         if named is None:
             return peek(state, windows, now)
+        named = named.at(now, organization)
         limits = self._tables.limits
         ids = [limit_id(id, field) for field in named.fields]
         found = connection.execute(select(limits.c.id, limits.c.cells).where(limits.c.id.in_(ids)))

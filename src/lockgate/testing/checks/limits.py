@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 
 from ...core.api_keys import KeyDetails
 from ...core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound
 from ...core.plans import PlanBook
+from ...core.sliding_window import LARGEST
+from ...core.thresholds import quota_crossings
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.answers import Verdict
 from ...stores.base import Store
@@ -19,6 +22,8 @@ TWO = Limit("two", "2/second;4/minute")
 SEVERAL = (EXPORT, BY_KEY, TWO)
 IDS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
 OWN = KeyDetails(limits=(("export", "2/hour"), ("own", "3/minute;9/day")))
+FEBRUARY, MARCH = 1_706_745_600 * SECOND, 1_709_251_200 * SECOND
+"""The first instants of two months of 2024."""
 _FIELDS_AT_ONCE = 250
 
 
@@ -169,6 +174,84 @@ async def many_hits_share_cells_of_a_named_limit(store: Store, __: Factory) -> N
         await store.hit("org_1", OPEN.windows, 1, now - SECOND + step, many)
 
 
+@alone("W1", "limits")
+async def a_calendar_quota_admits_its_limit_in_each_period(store: Store, __: Factory) -> None:
+    """From a leap February on, at both sides of each boundary."""
+    credits, day = of(Limit("credits", "3/month")), of(Limit("visits", "2/calendar day"))
+    for begins in (FEBRUARY, MARCH, MARCH + 31 * DAY):
+        await hits(store, 2, begins - 1, credits)
+        await hits(store, 3, begins, credits)
+        await store.peek("org_1", OPEN.windows, begins - 1, credits)
+        await hits(store, 1, begins + 13 * DAY, credits)
+        await hits(store, 3, begins + DAY - 1, day, plan=None)
+        await hits(store, 3, begins + DAY, day)
+        await store.peek("org_1", (), begins + 14 * DAY, credits)
+
+
+@alone("W6", "limits")
+async def a_full_calendar_quota_waits_for_the_next_period(store: Store, __: Factory) -> None:
+    both = of(Limit("credits", "2/month;1/hour"), Limit("all", "9/calendar week", by="key"))
+    for at in (FEBRUARY, MARCH - 30 * MINUTE, MARCH - 1, MARCH, MARCH + HOUR):
+        await store.hit("org_1", OPEN.windows, 1, at, both)
+    await hits(store, 1, MARCH + HOUR, both, 3)
+
+
+@alone("W13", "limits")
+async def a_changed_calendar_quota_keeps_its_count(store: Store, __: Factory) -> None:
+    for rates in ("3/month", "2/month", "5/month", "5/month;3/year"):
+        await hits(store, 2, MARCH, of(Limit("credits", rates)))
+
+
+@alone("W2", "limits")
+async def a_soft_quota_counts_and_refuses_nothing(store: Store, __: Factory) -> None:
+    soft = of(Limit("overage", "2/month", soft=True), EXPORT)
+    await hits(store, 5, MARCH, soft)
+    await hits(store, 2, MARCH + HOUR, soft)
+    await store.peek("org_1", (), MARCH + HOUR, soft)
+    await hits(store, 2, MARCH, of(Limit("overage", "2/month", soft=True)), LARGEST)
+
+
+@alone("W11", "limits")
+async def a_clock_that_steps_back_over_a_boundary_finds_the_count(
+    store: Store, __: Factory
+) -> None:
+    credits = of(Limit("credits", "3/month"))
+    for at in (MARCH - 1, MARCH, MARCH - SECOND, MARCH, MARCH - 1, MARCH + 1, MARCH):
+        await hits(store, 1, at, credits)
+
+
+@alone("W8", "limits")
+async def each_organization_has_the_periods_of_its_contract(store: Store, __: Factory) -> None:
+    contracts = {"org_1": date(2023, 8, 31), "org_2": date(2022, 5, 10)}
+    by_contract = of(
+        Limit("credits", "2/month", starts=contracts.__getitem__, zone="Europe/Berlin")
+    )
+    for at in (FEBRUARY, FEBRUARY + 9 * DAY, MARCH - DAY, MARCH - HOUR, MARCH + 9 * DAY):
+        for organization in contracts:
+            await store.hit(organization, OPEN.windows, 1, at, by_contract)
+
+
+@alone("W10", "limits")
+async def the_count_of_an_idle_month_stays(store: Store, __: Factory) -> None:
+    """A month without a hit, though others come and go, drops nothing of it."""
+    credits = of(Limit("credits", "3/month"))
+    await hits(store, 2, MARCH, credits)
+    for step in range(1, 31):
+        await hits(store, 1, MARCH + step * DAY, _subjects(step))
+        await store.hit("org_2", OPEN.windows, 1, MARCH + step * DAY, of(EXPORT))
+    await hits(store, 2, MARCH + 31 * DAY - 1, credits)
+
+
+@alone("W9", "limits")
+async def an_admission_is_charged_to_calendar_quotas(store: Store, factory: Factory) -> None:
+    made = factory.key()
+    details = KeyDetails(limits=(("own", "2/month"),))
+    await store.insert(factory.draft(key=made, details=details), None, MARCH - DAY)
+    plans = limited(Limit("credits", "3/month", zone="Asia/Tokyo"))
+    for at in (MARCH - DAY, MARCH - 1, MARCH - 1, MARCH, MARCH + 1, MARCH + 2):
+        await store.admit(factory.token(made), 1, plans, at, None, (EXPORT,))
+
+
 @alone("W2", "limits")
 async def a_reset_empties_named_limits(store: Store, __: Factory) -> None:
     await hits(store, 4, NOW, of(*SEVERAL))
@@ -309,6 +392,27 @@ async def callers_at_once_share_the_limits_of_a_plan_and_a_key(crowd: Callers) -
 
 
 @crowded("W1", "limits")
+async def callers_at_once_cross_each_mark_of_a_quota_once(crowd: Callers) -> None:
+    store, quota = crowd.store, Limit("credits", "40/month", soft=True)
+    made = [crowd.factory.key() for _ in range(2)]
+    for key in made:
+        await store.insert(crowd.factory.draft(key=key), None, NOW)
+
+    async def work(index: int) -> Sequence[int]:
+        token = crowd.factory.token(made[index % 2])
+        crossed: list[int] = []
+        for cost in (1, 2, 1):
+            admission = await store.admit(token, cost, book(None), NOW, None, (quota,))
+            if admission.reading is not None and admission.limits is not None:
+                used = admission.reading.used[-1:]
+                crossed += (one.share for one in quota_crossings(admission.limits, used, cost))
+        return crossed
+
+    told = sorted(one for part in await crowd.at_once(16, work) for one in part)
+    crowd.see(told == [80, 100], f"16 callers crossed the marks {told}, not each one once.")
+
+
+@crowded("W1", "limits")
 async def callers_at_once_share_a_named_limit(crowd: Callers) -> None:
     store, limits = crowd.store, (Limit("shared", "20/hour"), Limit("own", "90/hour", by="key"))
     made = [crowd.factory.key() for _ in range(2)]
@@ -355,6 +459,15 @@ CHECKS: tuple[Check, ...] = (
     a_named_limit_survives_a_clock_that_steps_back,
     a_plan_is_not_locked_out_by_a_refused_named_limit,
     many_hits_share_cells_of_a_named_limit,
+    a_calendar_quota_admits_its_limit_in_each_period,
+    a_full_calendar_quota_waits_for_the_next_period,
+    a_changed_calendar_quota_keeps_its_count,
+    a_soft_quota_counts_and_refuses_nothing,
+    a_clock_that_steps_back_over_a_boundary_finds_the_count,
+    each_organization_has_the_periods_of_its_contract,
+    the_count_of_an_idle_month_stays,
+    an_admission_is_charged_to_calendar_quotas,
+    callers_at_once_cross_each_mark_of_a_quota_once,
     a_reset_empties_named_limits,
     fields_are_bounded,
     an_admission_is_charged_to_named_limits,

@@ -18,7 +18,7 @@
 --
 -- include: time.lua
 
--- Sets FIELDS_AT_MOST, LIFE, DAY and drop_empty_fields.
+-- Sets FIELDS_AT_MOST, LIFE, DAY, keep_for and drop_empty_fields.
 -- include: limit_fields.lua
 
 local call, read, write, cut = redis.call, struct.unpack, struct.pack, string.sub
@@ -267,7 +267,7 @@ for index, budget in ipairs(budgets) do
 end
 if #changed > 0 then
   call('HSET', KEYS[1], unpack(changed))
-  call('PEXPIRE', KEYS[1], LIFE)
+  keep_for(KEYS[1], LIFE)
 end
 if fresh > 0 and #changed > 0 then
   drop_empty_fields(KEYS[1], now)

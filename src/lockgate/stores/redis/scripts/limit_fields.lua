@@ -1,6 +1,14 @@
 -- The fields of an organization's named limits, in one hash.
 local FIELDS_AT_MOST, SWEPT = 10000, 4
-local DAY, LIFE = 86400000000, '172800000' -- In microseconds, and two days in milliseconds.
+local DAY, LIFE, SLACK = 86400000000, 172800000, 3600000 -- In microseconds; two days, an hour in ms.
+
+-- Keep the hash for some milliseconds at least: another field may need it longer. The slack spares most
+-- calls the write.
+local function keep_for(name, life)
+  if redis.call('PTTL', name) < life then
+    redis.call('PEXPIRE', name, string.format('%.0f', life + SLACK))
+  end
+end
 
 -- Drop fields that have been empty for a day, of a few that Redis draws: for a new field.
 local function drop_empty_fields(name, now)

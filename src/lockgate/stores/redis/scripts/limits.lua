@@ -7,18 +7,23 @@
 -- Takes from the script that includes it: limits, the name of the hash; at, the argument that has span,
 -- limit and grain of each window, packed, behind which the fields follow; and the locals of request.lua.
 --
+-- The window of a calendar period has a negative grain, -1 less the first instant of the period, at which
+-- all of its hits count. The process has named the period by its own clock. If it is not that of now,
+-- the script ends before it has changed anything, and answers with the instant.
+--
 -- Leaves: barred, whether a named limit refuses; keep_all, to call once the request is charged or refused;
 -- and told, the end of the answer.
 
--- Sets FIELDS_AT_MOST, LIFE and drop_empty_fields.
+-- Sets FIELDS_AT_MOST, LIFE, DAY, keep_for and drop_empty_fields.
 -- include: limit_fields.lua
 
 -- Sets CELL, FULL_CELLS and moved_back.
 -- include: packed_cells.lua
 
-local CELLS = 40
+local CELLS, LARGEST = 40, 2 ^ 53 - 1
 local spans = ARGV[at]
 local limited, kept_limits, changed_limits, is_moved = #spans / 24, {}, {}, false
+local life, ANOTHER_PERIOD = LIFE, 4
 local refusing, longest_wait, lacking, fresh, counts = -1, 0, -1, 0, ''
 barred = false
 
@@ -26,6 +31,14 @@ local stored = call('HMGET', limits, unpack(ARGV, at + 1, at + limited))
 for index = 1, limited do
   local span, limit, grain = read('<ddd', spans, 24 * index - 23)
   local used, oldest, first, last, count, older = 0, 0, 0, 0, 0, ''
+  local moment = now
+  if grain < 0 then
+    moment = -1 - grain
+    if now < moment or now >= moment + span then
+      return write('<Bi8', ANOTHER_PERIOD, now)
+    end
+    life = math.max(life, math.ceil((moment + span + DAY - now) / 1000))
+  end
   if stored[index] then
     used, oldest, first, last, count = read('<ddddd', stored[index])
     older = cut(stored[index], CELLS + 1)
@@ -35,12 +48,16 @@ for index = 1, limited do
       lacking = index - 1
     end
   end
-  if last > now then
+  if last > moment then
     local future
     older, future, oldest = moved_back(older, span, grain, oldest)
     first, last, count, is_moved = math.min(first, now), now, count + future, true
   end
-  local edge = now - span
+  if grain < 0 and used + cost > LARGEST then -- Its only cell; the limit is soft.
+    used = math.max(0, LARGEST - cost)
+    count = used
+  end
+  local edge = moment - span
   if last <= edge or used == 0 then
     used, oldest, first, last, count, older = 0, 0, 0, 0, 0, ''
   elseif oldest <= edge then
@@ -59,7 +76,7 @@ for index = 1, limited do
   kept_limits[index] = stored[index] and write('<ddddd', used, oldest, first, last, count) .. older
   counts = counts .. write('<d', used)
   if used + cost > limit then
-    local waits = span
+    local waits = moment + span - now
     if cost <= limit then
       local excess, until_then = used - (limit - cost), last
       for place = 1, #older, CELL do
@@ -76,18 +93,18 @@ for index = 1, limited do
       longest_wait, refusing = waits, index - 1
     end
   end
-  if (#older >= FULL_CELLS and now - first < grain) or (last == now and count > 0) then
+  if (#older >= FULL_CELLS and now - first < grain) or (last == moment and count > 0) then
     count = count + cost
   else
     if count > 0 then
       older = older .. write('<dd', last, count)
     end
-    first, count = now, cost
+    first, count = moment, cost
   end
   if older == '' then
-    oldest = now
+    oldest = moment
   end
-  changed_limits[index] = write('<ddddd', used + cost, oldest, first, now, count) .. older
+  changed_limits[index] = write('<ddddd', used + cost, oldest, first, moment, count) .. older
 end
 if fresh > 0 and call('HLEN', limits) + fresh > FIELDS_AT_MOST then
   barred = true
@@ -109,7 +126,7 @@ local function keep_limits(values)
     return
   end
   call('HSET', limits, unpack(pairs))
-  call('PEXPIRE', limits, LIFE)
+  keep_for(limits, life)
 end
 
 -- Keep the state after a charge, or after a refusal, which changes it only if the clock has stepped back.
