@@ -45,7 +45,9 @@ class Event(NamedTuple):
     ``forwarded_header_missing`` (``peer``),
     ``route_mismatch`` (``method``, ``path``, ``charged``, ``needed``),
     ``threshold`` (``organization``, ``plan``, ``window``, ``share``, 80 or 100 %, ``used``,
-    ``limit``; see ``docs/usage.md``), ``usage_lost`` (``owners``, how many),
+    ``limit``; see ``docs/usage.md``), ``quota_threshold`` (``organization``, ``limit_name``,
+    ``period``, ``share``, ``used``, ``limit``, ``soft``, ``resets_at``),
+    ``usage_lost`` (``owners``, how many),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
     (``organization``, ``job``), ``hold_refused`` (``organization``, ``limit``, its name,
     ``units``), ``hold_overrun`` (``organization``, ``limit``, ``held``, ``used``) and ``hold_lost``

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Final, Literal, TypeVar, cast
 
@@ -15,7 +15,7 @@ from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.imported_keys import ImportedKeyFormat, ImportedToken
 from .core.key_format import KeyFormat, Token
-from .core.limits import Limit, bound, check_limits, check_names, of_plan_alone
+from .core.limits import Limit, LimitWindows, bound, check_limits, check_names, of_plan_alone
 from .core.plans import ANONYMOUS, Plan, PlanBook, is_id, is_whole
 from .core.rate_limit_headers import (
     all_headers,
@@ -74,6 +74,7 @@ from .stores.answers import Admission, Verdict
 from .stores.base import Store
 from .stores.memory.store import MemoryStore
 from .stores.open import checked, open_store, resilient
+from .stores.quota_thresholds import tell_quotas
 from .stores.resilience.deadlines import within
 from .stores.resilience.local_limits import LocalLimits
 from .sync_gate import SyncGate
@@ -308,7 +309,10 @@ class Gate:
     @cached_property
     def subjects(self) -> SubjectLimits:
         """Return the counts of named limits by address, user or a function of the host."""
-        return SubjectLimits(self.store, self._peppers, self.clock, self.events)
+        return SubjectLimits(
+            *(self.store, self._peppers, self.clock, self.events),
+            partial(self.tell_quotas, is_subject=True),
+        )
 
     @cached_property
     def _explanations(self) -> Explanations:
@@ -429,6 +433,7 @@ class Gate:
             ):
                 self._admitted(plan.name)
                 if named is not None:
+                    self.tell_quotas(key.organization, named, cast(Reading, reading), cost)
                     reading = of_plan_alone(cast(Reading, reading), plan.windows)
                 principal = _principal(Principal, (key.organization, key, None, plan, reading))
                 if self._thresholds is not None:
@@ -455,6 +460,8 @@ class Gate:
             await self._upgrade(token, budget_of(address or address_of(client)))
         else:
             if isinstance(refusal, InsufficientScope):  # It was charged (D19).
+                if named is not None and key is not None and reading is not None:
+                    self.tell_quotas(key.organization, named, reading, cost)
                 self.meter(cast(Principal, refusal.principal), cost, address_of, client)
             raise refusal
         return await self.admit_header(
@@ -489,6 +496,33 @@ class Gate:
             self._thresholds.admitted(principal, cost)
         if self.recorder is not None:
             self.recorder.admitted(principal, cost, address_of, client)
+
+    def tell_quotas(
+        self,
+        organization: str,
+        limits: LimitWindows,
+        reading: Reading,
+        cost: int,
+        *,
+        is_subject: bool = False,
+    ) -> None:
+        """Tell the calendar quotas of which an admission has taken the use across 80 or 100 %.
+
+        While the store is away, this process decides by its share of a quota. It tells nothing
+        then, but once it charges the store for its admissions.
+
+        Args:
+            organization: the owner of the windows.
+            limits: named limits; the reading ends with their windows.
+            reading: of an admission.
+            cost: units that it took from each window.
+            is_subject: whether the owner is a subject outside of any organization.
+        """
+        if limits.quotas and organization not in self._local_limits.away:
+            limits = limits.at(reading.now, organization)
+            used = reading.used[-len(limits.names) :]
+            owner = None if is_subject else organization
+            tell_quotas(self.events, owner, limits, used, cost)
 
     async def _remember(
         self, authorization: bytes, token: Token, principal: Principal, key: ApiKey
@@ -579,12 +613,15 @@ class Gate:
                 reading = await self.store.hit(organization, plan.windows, cost, now)
             else:
                 reading = await self._peek(organization, plan, now)
+        named = named and named.at(reading.now, organization)
         of_plan = of_plan_alone(reading, plan.windows) if named else reading
         principal = Principal(organization, None, session, plan, of_plan)
         if charged and not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
             raise self.refused(refusal, principal)
         if charged:
+            if named is not None:
+                self.tell_quotas(organization, named, reading, cost)
             self.meter(principal, cost, str, "")
         lacking = None if requires is None else requires.lacking(session.scopes)
         if lacking is not None:

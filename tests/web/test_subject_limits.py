@@ -304,7 +304,8 @@ def test_a_flood_of_new_addresses_does_not_reach_the_store(
 ) -> None:
     monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
     store, service = Counting(), Service()
-    subjects = SubjectLimits(store, service.gate.format.peppers, service.clock, service.gate.events)
+    kept = store, service.gate.format.peppers, service.clock, service.gate.events
+    subjects = SubjectLimits(*kept, service.gate.tell_quotas)
 
     def charge(address: str) -> bool:
         try:

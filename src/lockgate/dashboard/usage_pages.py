@@ -2,7 +2,8 @@
 
 from typing import Any, Final, cast
 
-from ..core.limits import Subject
+from ..core.limits import Limit, Subject
+from ..core.periods import NAMES
 from ..core.usage_history import By
 from ..services.explanations import Explanation
 from ..services.usage import UsageReport
@@ -55,7 +56,7 @@ def named_meters(
         _meter(
             visit,
             f"{one.limit.name}-{window.name.replace(' ', '-')}",
-            visit.site.texts("usage.named", name=one.limit.name, span=_span(visit, window.name)),
+            _named(visit, one.limit, window.name),
             *(window.used, window.limit, window.until),
         )
         for one in explained.limits
@@ -70,6 +71,15 @@ async def meters_of_key(visit: Visit, key: str) -> list[dict[str, Any]]:
     if not any(limit.by == "key" for limit in limits):
         return []
     return named_meters(visit, await visit.gate.explain(visit.owner, key), "key")
+
+
+def _named(visit: Visit, limit: Limit, window: str) -> str:
+    """Return the title of a window of a named limit, sliding or of a calendar period."""
+    unit = next((unit for unit, name in NAMES.items() if name == window), None)
+    if unit is None:
+        return visit.site.texts("usage.named", name=limit.name, span=_span(visit, window))
+    span = visit.site.texts(f"span.{unit}")
+    return visit.site.texts("usage.named_period", name=limit.name, span=span)
 
 
 def _span(visit: Visit, window: str) -> str:

@@ -9,7 +9,7 @@ from ..core.api_keys import ApiKey, KeyState
 from ..core.client_address import budget_of, read_address
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
-from ..core.limits import Limit, LimitWindows, bound, own_limits, windows_of
+from ..core.limits import Limit, LimitWindows, bound, ends_of, own_limits, windows_of
 from ..core.plans import SPANS, Plan, PlanBook, is_whole
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
@@ -24,6 +24,7 @@ from ..errors import (
     KeyRevoked,
     NotFound,
     RateLimitExceeded,
+    time_of,
 )
 from ..events import Events
 from ..stores.base import Store
@@ -58,12 +59,13 @@ class WindowExplanation:
     """What one window holds.
 
     Attributes:
-        name: ``minute``, ``hour`` or ``day``.
+        name: ``minute``, ``hour`` or ``day``; of a named limit as ``limits.type`` of a refusal.
         limit: None: no limit.
         used: counted units.
         left: units until it is full; None: no limit.
         until: the instant in microseconds from which a window without room admits the request, or
-            at which the oldest unit of another leaves; None: no limit, or no such instant.
+            at which the oldest unit of another leaves; of a calendar quota the end of its period;
+            None: no limit, or no such instant.
         held: those of the counted units that holds have taken and not settled yet.
         ends: the instant in microseconds at which its limit ends; None: it is no temporary limit.
     """
@@ -282,7 +284,7 @@ class Explanations:
         named += await self._outside(request, now)
         for limit, shown in ((one, shown) for one in named for shown in one.windows):
             charged = limit.source in ("plan", "key") or limit.limit in request.limits
-            lacks = charged and (shown.left or 0) < request.cost
+            lacks = charged and not limit.limit.soft and (shown.left or 0) < request.cost
             if lacks and (refused is None or _later(shown.until, refused.until)):
                 refused = _full_limit(limit, shown, request.cost)
         full = [w.name for w in windows if w.left is not None and w.left < request.cost]
@@ -374,13 +376,16 @@ class Explanations:
     ) -> LimitExplanation:
         """Read each window of a named limit by a peek of its own, for its wait."""
         windows: list[WindowExplanation] = []
-        for field, window in zip(named.fields, named.windows, strict=True):
-            most = window.limit or 0
+        for place, (field, window) in enumerate(zip(named.fields, named.windows, strict=True)):
+            most = named.marks[place] or 0
             room = window._replace(limit=max(0, most - cost + 1))  # A peek has the cost 1.
-            alone = LimitWindows((limit.name,), (field,), (room,))
+            quotas = named.quotas[place : place + 1]
+            alone = LimitWindows((limit.name,), (field,), (room,), quotas)
             reading = await self._store.peek(owner, (), now, alone)
             left = max(0, most - reading.used[0])
             until = reading.now + reading.wait if left < cost <= most else None
+            if any(quotas):
+                until = ends_of(alone.at(reading.now, owner).windows[0])
             windows.append(WindowExplanation(window.name, most, reading.used[0], left, until))
         return LimitExplanation(limit, tuple(windows), source)
 
@@ -449,7 +454,7 @@ def _full_limit(one: LimitExplanation, window: WindowExplanation, cost: int) -> 
     name, remedy = one.limit.name, _REMEDIES[one.source]
     has = f"The limit {name!r} of the {one.source} has {window.left} of {window.limit} units left"
     wait = "wait until then, or " if window.until is not None else ""
-    cause = f"{has} in the last {window.name}, and the request costs {cost}"
+    cause = f"{has} {time_of(window.name)}, and the request costs {cost}"
     return Reason(RateLimitExceeded.code, window.until, f"{cause}: {wait}{remedy}.", f"{cause}.")
 
 

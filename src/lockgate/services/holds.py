@@ -277,6 +277,11 @@ class Holds:
                 raise ConfigurationError(
                     f"A hold has the limit {limit}: it takes units by organization or by key."
                 )
+            if limit.quotas:
+                raise ConfigurationError(
+                    f"A hold has the limit {limit}: it takes units of sliding windows. Charge a "
+                    "calendar quota by a rule, or by gate.authenticate(key, cost=, limits=)."
+                )
         ours = check_names((*self.limits.values(), *limits))
         for rule in self._rules():
             if rule.name in ours:

@@ -38,8 +38,10 @@ class LimitUsage(NamedTuple):
 def limit_usage(limits: LimitWindows, reading: Reading) -> tuple[LimitUsage, ...]:
     """Return the usage of named limits from a reading of them alone."""
     return tuple(
-        LimitUsage(name, window.name, used, window.limit or 0)
-        for name, window, used in zip(limits.names, limits.windows, reading.used, strict=True)
+        LimitUsage(name, window.name, used, limit or 0)
+        for name, window, limit, used in zip(
+            limits.names, limits.windows, limits.marks, reading.used, strict=True
+        )
     )
 
 

@@ -1,6 +1,6 @@
 """Named limits by a subject outside any organization: an address, a user, a host's own (D40)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Final
 
@@ -38,13 +38,22 @@ class SubjectLimits:
         peppers: hash the names of subjects.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives failures of the store.
+        tell: tells the calendar quotas that an admission of an owner crossed.
     """
 
-    def __init__(self, store: Store, peppers: Peppers, clock: Clock | None, events: Events) -> None:
+    def __init__(
+        self,
+        store: Store,
+        peppers: Peppers,
+        clock: Clock | None,
+        events: Events,
+        tell: Callable[[str, LimitWindows, Reading, int], None],
+    ) -> None:
         self._store = store
         self._peppers = peppers
         self._clock = clock
         self._events = events
+        self._tell = tell
         self._lock = own_lock()
         self._known = BoundedDict[str, None](_KNOWN_AT_MOST)
         self._new_windows: Final = (Window("hour", HOUR, NEW_AN_HOUR, HOUR // 60),)
@@ -73,8 +82,11 @@ class SubjectLimits:
         if self._reaches_store(owner):
             with asking(self._events):
                 reading = await self._store.hit(owner, (), cost, now, named)
+            if reading.allowed:
+                self._tell(owner, named, reading, cost)
         else:
             reading = self._alone(owner, named, cost)
+        named = named.at(reading.now)
         if not reading.allowed:
             raise rate_limit_exceeded((), reading, cost, named)
 

@@ -250,8 +250,8 @@ def _costs(guard: Guard) -> Iterator[str]:
                 f"{smallest}, so such a plan never admits it."
             )
         for limit in rule.limits:
-            least = min(window.limit or 0 for window in limit.windows)
-            if rule.cost > least:
+            least = min((one.limit for one in limit.windows if one.limit is not None), default=None)
+            if least is not None and rule.cost > least:
                 yield (
                     f"The rule '{method} {path}' costs {rule.cost}: the limit {limit.name!r} "
                     f"admits {least}, so it is never admitted."

@@ -363,10 +363,13 @@ class Guard:
             reading = await self._store.hit(
                 principal.organization, plan.windows, cost, now, *charged
             )
+        named = named and named.at(reading.now, principal.organization)
         principal = principal._replace(reading=of_plan_alone(reading, plan.windows))
         if not reading.allowed:
             refusal = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
             raise gate.refused(refusal, principal)
+        if named is not None:
+            gate.tell_quotas(principal.organization, named, reading, cost)
         gate.meter(principal, cost, self._address_of, caller)
         return principal
 
@@ -382,7 +385,10 @@ class Guard:
         now = gate.clock() if gate.clock else None
         with asking(gate.events):
             reading = await self._store.hit(principal.organization, (), rule.cost, now, named)
-        if not reading.allowed:
+        named = named.at(reading.now, principal.organization)
+        if reading.allowed:
+            gate.tell_quotas(principal.organization, named, reading, rule.cost)
+        else:
             refusal = rate_limit_exceeded((), reading, rule.cost, named)
             raise gate.refused(refusal, principal)
 

@@ -87,10 +87,15 @@ def parameters(path: str, query: Iterable[Parameter] = ()) -> list[dict[str, Any
 
 def _limit(limit: Limit) -> dict[str, Any]:
     """Return a named limit as an extension of an operation has it."""
-    windows = [
-        {"type": window.name, "limit": window.limit, "seconds": window.span // SECOND}
-        for window in limit.windows
-    ]
+    windows: list[dict[str, Any]] = []
+    quotas = limit.quotas or (None,) * len(limit.windows)
+    for window, quota in zip(limit.windows, quotas, strict=True):
+        shown: dict[str, Any] = {"type": window.name, "limit": window.limit}
+        if quota is None:
+            shown["seconds"] = window.span // SECOND
+        else:
+            shown.update(limit=quota.limit, soft=quota.soft, timeZone=quota.zone)
+        windows.append(shown)
     return {"name": limit.name, "by": limit.subject, "windows": windows}
 
 
