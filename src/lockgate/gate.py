@@ -433,7 +433,8 @@ class Gate:
             ):
                 self._admitted(plan.name)
                 if named is not None:
-                    self.tell_quotas(key.organization, named, cast(Reading, reading), cost)
+                    if named.quotas:
+                        self.tell_quotas(key.organization, named, cast(Reading, reading), cost)
                     reading = of_plan_alone(cast(Reading, reading), plan.windows)
                 principal = _principal(Principal, (key.organization, key, None, plan, reading))
                 if self._thresholds is not None:

@@ -109,7 +109,8 @@ class LocalWindows(Generations[State]):
         room = crowded(before, kept)
         if windows and room is None:
             cells: State = tuple(EMPTY if one is None else one for one in before)
-            of_limits, after = hit_named(cells, limits.windows, now, cost)
+            judge = hit_named if limits.quotas else hit
+            of_limits, after = judge(cells, limits.windows, now, cost)
             if of_limits.allowed:  # Then the plan decides, by its fast path where it has one.
                 of_plan = self.hit(owner, windows, now, cost)
                 if of_plan.allowed:
