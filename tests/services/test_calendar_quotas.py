@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from lockgate import ConfigurationError, Event, Gate, Limit, Plan, PlanBook, run
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded
+from lockgate.fastapi import protect, requires
 from lockgate.sessions import Session
 from tests.stores.making import HandClock
 
@@ -167,3 +169,18 @@ def test_a_hold_takes_no_units_of_a_calendar_quota() -> None:
     gate, _ = gate_at(HandClock(MARCH), Told())
     with pytest.raises(ConfigurationError, match="units of sliding windows"):
         run(gate.holds.take("org_1", {CREDITS: 5}))
+
+
+def test_the_openapi_document_has_the_period_and_its_zone() -> None:
+    app = FastAPI()
+    dependency = requires("models:read", limits=[Limit("overage", "9/year;20/month", soft=True)])
+
+    @app.get("/models", dependencies=[dependency])
+    async def models() -> None: ...
+
+    protect(app, Gate("memory://", brand="acme"))
+    (shown,) = app.openapi()["paths"]["/models"]["get"]["x-rate-limits"]
+    assert shown["windows"] == [
+        {"type": "year", "limit": 9, "soft": True, "timeZone": "UTC"},
+        {"type": "month", "limit": 20, "soft": True, "timeZone": "UTC"},
+    ]
