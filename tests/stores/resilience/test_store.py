@@ -333,7 +333,8 @@ def test_d28_the_limits_of_sessions_fall_back_to_this_process(
 
 @pytest.mark.usefixtures("soon_tried")
 def test_d28_a_closed_gate_refuses_sessions_while_their_store_is_away(server: Any) -> None:
-    with bench(database(server), "sync", store_options=StoreOptions(on_failure="closed")) as made:
+    closed = StoreOptions(on_failure="closed", deadline=SHORT)
+    with bench(database(server), "sync", store_options=closed) as made:
         answered(lambda: run(made.gate.admit_session(session())))
         with server.stopped(), pytest.raises(StoreUnavailable):
             run(made.gate.admit_session(session()))
