@@ -165,6 +165,21 @@ def test_each_organization_has_the_day_of_its_contract() -> None:
         run(gate.authenticate(other))
 
 
+def test_a_function_that_raises_for_one_organization_affects_no_other(url: str) -> None:
+    def contract_of(organization: str) -> date:
+        if organization == "org_1":
+            raise ConnectionResetError
+        return date(2024, 1, 1)
+
+    gate = gate_on(url, plans=book(Limit("credits", "20/month", starts=contract_of)))
+    first, second = (run(gate.keys.create(one, "ci")).text for one in ("org_1", "org_2"))
+    for _ in range(CALLS):
+        with pytest.raises(ConfigurationError, match=r"raised ConnectionResetError.* for 'org_1'"):
+            run(gate.authenticate(first))
+    run(gate.authenticate(second))
+    run(gate.close())
+
+
 def test_a_hold_takes_no_units_of_a_calendar_quota() -> None:
     gate, _ = gate_at(HandClock(MARCH), Told())
     with pytest.raises(ConfigurationError, match="units of sliding windows"):

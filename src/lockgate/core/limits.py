@@ -83,7 +83,8 @@ class LimitWindows(NamedTuple):
             organization: the owner of the windows.
 
         Raises:
-            ConfigurationError: the function of the host returned no first day.
+            ConfigurationError: the function of the host returned no first day, or raised an
+                exception.
         """
         if not self.quotas:
             return self

@@ -78,16 +78,11 @@ class Quota:
             organization: its id, for ``starts``.
 
         Raises:
-            ConfigurationError: the function returned no date.
+            ConfigurationError: the function returned no date, or raised an exception.
         """
         starts = self.starts
         if not isinstance(starts, date):
-            starts = starts(organization or "")
-            if not is_day(starts):
-                raise ConfigurationError(
-                    f"The first day of a quota for {organization!r} is {starts!r}: return a "
-                    "datetime.date, the day of the contract in the time zone of the limit."
-                )
+            starts = _asked(starts, organization or "")
         anchor = _anchor(self.unit, starts)
         latest = self._latest.get(anchor)
         if latest is None or not latest.begins <= now < latest.ends:
@@ -113,6 +108,28 @@ def read_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as unknown:
         raise ValueError(name) from unknown
+
+
+def _asked(starts: Callable[[str], date], organization: str) -> date:
+    """Return the first day that a function of the host has for an organization.
+
+    Raises:
+        ConfigurationError: it returned no date, or raised an exception: stores call it, and would
+            take an ``OSError`` of it for a failure of their own, which affects all organizations.
+    """
+    try:
+        day = starts(organization)
+    except Exception as failure:
+        raise ConfigurationError(
+            f"The function for the first day of a quota raised {failure!r} for {organization!r}: "
+            "let it return a datetime.date for each organization."
+        ) from failure
+    if not is_day(day):
+        raise ConfigurationError(
+            f"The first day of a quota for {organization!r} is {day!r}: return a datetime.date, "
+            "the day of the contract in the time zone of the limit."
+        )
+    return day
 
 
 def _anchor(unit: Unit, starts: date) -> tuple[int, ...]:
