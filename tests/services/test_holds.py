@@ -366,7 +366,18 @@ def test_a_mistake_in_the_options_is_told(options: Mapping[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "id",
-    ["", "x", "%%%", "a" * 5000, "bnVsbA", "WzEsMl0", 7, None, str(HoldId("0" * 31, "org", ()))],
+    [
+        "",
+        "x",
+        "%%%",
+        "a" * 5000,
+        "bnVsbA",
+        "WzEsMl0",
+        "W1tb" * 1024,
+        7,
+        None,
+        str(HoldId("0" * 31, "org", ())),
+    ],
 )
 def test_a_malformed_id_is_an_invalid_request(id: Any) -> None:
     with pytest.raises(InvalidRequest):

@@ -47,7 +47,11 @@ class HoldId(NamedTuple):
         if not isinstance(text, str) or len(text) > _LONGEST:
             raise ValueError("A hold's id is a text of up to 4096 characters.")
         value = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "surrogatepass")
-        match json.loads(value):
+        try:
+            parts = json.loads(value)
+        except RecursionError:
+            raise ValueError("A hold's id is one list.") from None
+        match parts:
             case [str(secret), str(organization), *fields] if (
                 _SECRET.fullmatch(secret)
                 and is_id(organization)
