@@ -749,8 +749,8 @@ class Gate:
                 nothing.
 
         Raises:
-            ConfigurationError: ``address`` is no IP address, ``cost`` is below 1, or ``requires``
-                is no scope of the catalogue.
+            ConfigurationError: ``address`` is no IP address, ``cost`` is not 1 to 2**53 - 1, or
+                ``requires`` is no scope of the catalogue.
             NotFound: the organization has no such key.
             KeyNotFound: no key has this text.
             InvalidFormat: the text begins like a key but is malformed, as after a typing error.
@@ -759,6 +759,7 @@ class Gate:
         needed = requirement(requires) if isinstance(requires, str) else requires
         if needed is not None:
             self.catalogue.check_requirement(needed)
+        _check_cost(cost)
         return await self._explanations.explain(
             *(subject, key, address, user, cost, needed), limits
         )

@@ -151,6 +151,13 @@ def test_an_explanation_has_the_use_and_the_end_of_the_period() -> None:
     assert explained.refused.until == MARCH
 
 
+def test_a_cost_above_a_quota_is_explained_without_an_end() -> None:
+    gate, _ = gate_at(HandClock(MARCH - HOUR), Told(), CREDITS)
+    refused = run(gate.explain("org_1", cost=21)).refused
+    assert refused is not None and refused.until is None
+    assert "wait until" not in refused.advice
+
+
 def test_each_organization_has_the_day_of_its_contract() -> None:
     contracts = {"org_1": date(2022, 7, 15), "org_2": date(2023, 1, 31)}
     clock = HandClock(MARCH + 14 * DAY)

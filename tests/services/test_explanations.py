@@ -195,7 +195,7 @@ def test_a_costly_request_is_explained_by_its_own_wait_and_scope(clock: HandCloc
     both = run(gate.explain(key.text, requires="jobs:write", cost=4)).refused
     assert both is not None and both.code == "RATE_LIMIT_EXCEEDED"
     mistakes: list[dict[str, Any]] = [
-        *({"cost": wrong} for wrong in (0, True)),
+        *({"cost": wrong} for wrong in (0, True, 2**53)),
         *({"requires": wrong} for wrong in ("jobs:*", "job:read")),
     ]
     for mistake in mistakes:

@@ -10,7 +10,7 @@ from ..core.client_address import budget_of, read_address
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
 from ..core.limits import Limit, LimitWindows, bound, ends_of, own_limits, windows_of
-from ..core.plans import SPANS, Plan, PlanBook, is_whole
+from ..core.plans import SPANS, Plan, PlanBook
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
 from ..core.sliding_window import Reading, Window
@@ -96,7 +96,8 @@ class LimitExplanation:
 
     Attributes:
         limit: the limit.
-        windows: its windows. A full one refuses the requests that are charged for the limit.
+        windows: its windows. A full one refuses the requests that are charged for the limit, unless
+            it is soft.
         source: ``rule``: requests to the rules of this process that name it are charged for it;
             ``plan`` and ``key``: each request of the organization, or of the key; ``hold``: holds
             of this process are.
@@ -221,8 +222,6 @@ class Explanations:
         """
         if address is not None and read_address(address) is None:
             raise ConfigurationError(f"{address!r} is no IP address.")
-        if not is_whole(cost) or cost < 1:
-            raise ConfigurationError(f"A request costs at least 1 unit, not {cost!r}.")
         request = _Request(address, user, cost, requires, tuple(limits))
         with asking(self._events):
             if key is not None:
@@ -284,9 +283,10 @@ class Explanations:
         named += await self._outside(request, now)
         for limit, shown in ((one, shown) for one in named for shown in one.windows):
             charged = limit.source in ("plan", "key") or limit.limit in request.limits
-            lacks = charged and not limit.limit.soft and (shown.left or 0) < request.cost
-            if lacks and (refused is None or _later(shown.until, refused.until)):
-                refused = _full_limit(limit, shown, request.cost)
+            if charged and not limit.limit.soft and (shown.left or 0) < request.cost:
+                reason = _full_limit(limit, shown, request.cost)
+                if refused is None or _later(reason.until, refused.until):
+                    refused = reason
         full = [w.name for w in windows if w.left is not None and w.left < request.cost]
         if refused is not None and len(full) > 1:
             refused = _with_all(refused, full)
@@ -453,9 +453,11 @@ def _later(one: int | None, other: int | None) -> bool:
 def _full_limit(one: LimitExplanation, window: WindowExplanation, cost: int) -> Reason:
     name, remedy = one.limit.name, _REMEDIES[one.source]
     has = f"The limit {name!r} of the {one.source} has {window.left} of {window.limit} units left"
-    wait = "wait until then, or " if window.until is not None else ""
+    # The use of a quota ends with its period, which admits no cost above the limit either.
+    until = window.until if cost <= (window.limit or 0) else None
+    wait = "wait until then, or " if until is not None else ""
     cause = f"{has} {time_of(window.name)}, and the request costs {cost}"
-    return Reason(RateLimitExceeded.code, window.until, f"{cause}: {wait}{remedy}.", f"{cause}.")
+    return Reason(RateLimitExceeded.code, until, f"{cause}: {wait}{remedy}.", f"{cause}.")
 
 
 def _ending(window: WindowExplanation, cost: int, end: int, then: int | None) -> WindowExplanation:
