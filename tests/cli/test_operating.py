@@ -95,6 +95,14 @@ protect(
 )
 """
 
+METERED = """
+from lockgate import Gate, Limit, Plan, PlanBook
+
+UNITS = Limit("units", "5/month", soft=True)
+plan = Plan("metered", rpm=None, rph=None, rpd=None, concurrent=None, limits=[UNITS])
+gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], custom=[], default="metered"))
+"""
+
 
 def answer(capsys: Said, *arguments: str, code: int = 0) -> Any:
     """The JSON that a command prints."""
@@ -166,6 +174,7 @@ def test_explain_shows_named_limits_and_holds(
             "name": "tokens",
             "by": "organization",
             "source": "hold",
+            "soft": False,
             "windows": [
                 {"name": "minute", "limit": 100, "used": 35, "left": 65, "until": None, "held": 30}
             ],
@@ -174,6 +183,7 @@ def test_explain_shows_named_limits_and_holds(
             "name": "logins",
             "by": "address",
             "source": "rule",
+            "soft": False,
             "windows": [
                 {"name": "hour", "limit": 2, "used": 2, "left": 0, "until": ANY, "held": 0}
             ],
@@ -185,6 +195,26 @@ def test_explain_shows_named_limits_and_holds(
     assert main([*asked, "--request", "GET /models"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^tokens +organization +hold +minute +35 +30 +100 +65 +-$", out, re.M)
+    run(service.gate.close())
+
+
+def test_explain_marks_a_soft_quota_whose_use_is_above_its_limit(
+    capsys: Said, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(METERED.format(store=sqlite))
+    service: Any = importlib.import_module(module)
+    key = run(service.gate.keys.create("org_1", "ci")).text
+    run(service.gate.authenticate(key, cost=7))
+    asked = ("explain", "org_1", "--gate", f"{module}:gate")
+    found = answer(capsys, *asked)
+    assert found["refused"] is None
+    (units,) = found["limits"]
+    assert (units["soft"], units["windows"][0]["left"]) == (True, 0)
+    assert main([*asked]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^units +organization +plan +month +7 +- +5 \(soft\) +0 ", out, re.M)
     run(service.gate.close())
 
 

@@ -133,6 +133,7 @@ def _document(found: Explanation) -> dict[str, Any]:
                 "name": one.limit.name,
                 "by": one.limit.subject,
                 "source": one.source,
+                "soft": one.limit.soft,
                 "windows": [{**_window(window), "held": window.held} for window in one.windows],
             }
             for one in found.limits
@@ -218,7 +219,8 @@ def _print(found: Explanation) -> None:
             [
                 (
                     *(one.limit.name, one.limit.subject, one.source, window.name, window.used),
-                    *(window.held or None, window.limit, window.left, _instant(window.until)),
+                    *(window.held or None, f"{window.limit}{' (soft)' * one.limit.soft}"),
+                    *(window.left, _instant(window.until)),
                 )
                 for one in found.limits
                 for window in one.windows
