@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from lockgate import Limit, run
+from lockgate import Limit, Plan, PlanBook, run
 from lockgate.errors import Refusal
 
 from .consoles import PLACES, Console, make_gate, on_starlette
@@ -102,6 +102,28 @@ def test_named_limits_are_shown_beside_the_plan_and_on_the_page_of_their_key() -
         other.sees("2 of 2")
         assert "export, last" not in other.text
         person.get("/operator/organization?id=org_1").sees("export, last hour", "3 of 3")
+
+
+def test_the_limits_of_a_key_alone_are_shown_on_its_page() -> None:
+    with on_starlette() as person:
+        text = person.create()
+        id = person.id_of(text)
+        run(person.gate.keys.update("org_1", id, limits={"credits": "5/year"}))
+        run(person.gate.authenticate(text, cost=2))
+        person.get(f"/keys/{id}").sees("Limits of this key", "credits, this year", "2 of 5")
+
+
+def test_a_soft_quota_is_never_shown_as_full() -> None:
+    soft = Limit("units", "5/year", soft=True)
+    metered = Plan("metered", rpm=None, rph=None, rpd=None, concurrent=None, limits=(soft,))
+    book = PlanBook([metered], custom=[], default="metered")
+    with on_starlette(lambda origin: make_gate(origin, plans=book)) as person:
+        run(person.gate.authenticate(person.create(), cost=7))
+        page = person.get("/usage")
+        page.sees("units, this year", "7 of 5")
+        assert "Full until" not in page.text
+        live = {meter["name"]: meter for meter in person.client.get("/settings/usage.json").json()}
+        assert live["units-year"]["level"] == "high"
 
 
 def test_named_limits_without_use_leave_the_rate_limit_status_as_it_is() -> None:

@@ -95,7 +95,7 @@ async def show_key(visit: Visit) -> Reply:
     now = await visit.gate.keys.now()
     report = await history_of(visit, visit.owner, key.id, span_of(visit))
     facts = facts_of(visit, key, now, report, await past_of(visit, key), visit.actor_shown)
-    named = await meters_of_key(visit, key.id) if facts["live"] else []
+    named = await meters_of_key(visit, key) if facts["live"] else []
     return visit.page("key.html", named=named, **facts)
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any, Final, cast
 
+from ..core.api_keys import ApiKey
 from ..core.limits import Limit, Subject
 from ..core.periods import NAMES
 from ..core.usage_history import By
@@ -58,6 +59,7 @@ def named_meters(
             f"{one.limit.name}-{window.name.replace(' ', '-')}",
             _named(visit, one.limit, window.name),
             *(window.used, window.limit, window.until),
+            refuses=not one.limit.soft,
         )
         for one in explained.limits
         if one.limit.by == by
@@ -65,12 +67,12 @@ def named_meters(
     ]
 
 
-async def meters_of_key(visit: Visit, key: str) -> list[dict[str, Any]]:
-    """Return the windows of the named limits by key as meters; none without such a limit."""
+async def meters_of_key(visit: Visit, key: ApiKey) -> list[dict[str, Any]]:
+    """Return the windows of a key's limits, and of the named limits by key, as meters."""
     limits = *visit.gate.limits.values(), *visit.gate.holds.limits.values()
-    if not any(limit.by == "key" for limit in limits):
+    if not (key.limits or any(limit.by == "key" for limit in limits)):
         return []
-    return named_meters(visit, await visit.gate.explain(visit.owner, key), "key")
+    return named_meters(visit, await visit.gate.explain(visit.owner, key.id), "key")
 
 
 def _named(visit: Visit, limit: Limit, window: str) -> str:
@@ -89,10 +91,17 @@ def _span(visit: Visit, window: str) -> str:
 
 
 def _meter(
-    visit: Visit, name: str, title: str, used: int, limit: int | None, until: int | None
+    visit: Visit,
+    name: str,
+    title: str,
+    used: int,
+    limit: int | None,
+    until: int | None,
+    *,
+    refuses: bool = True,
 ) -> dict[str, Any]:
     t, number = visit.site.texts, visit.site.number
-    full = limit is not None and used >= limit
+    full = refuses and limit is not None and used >= limit
     text = t("usage.used", used=number(used))
     if limit is not None:
         text = t("usage.of", used=number(used), limit=number(limit))
