@@ -395,6 +395,18 @@ def test_a_row_has_the_actions_that_its_key_and_its_visitor_may_take(person: Con
     assert 'Actions<span class="sr">: live &lt;one&gt;</span>' in page.html
 
 
+def test_a_row_of_a_key_that_is_being_replaced_has_the_actions_of_its_page(
+    person: Console,
+) -> None:
+    old = person.id_of(person.create("twice"))
+    person.post(f"/keys/{old}/rotate", {"overlap": "7"}, status=201)
+    for page in (person.get("/keys"), person.get(f"/keys/{old}")):
+        offered = [
+            a for a in ("edit", "rotate", "revoke") if f'"/settings/keys/{old}/{a}"' in page.html
+        ]
+        assert offered == ["edit", "revoke"]
+
+
 def test_the_list_of_keys_with_plain_names_is_ascii(person: Console) -> None:
     """One other character doubles the memory of the page, and 1,000 rows take 5 ms longer."""
     person.create("plain", labels="team=infra")

@@ -1,6 +1,6 @@
 """Keys as pages show them, and the rows of the list of keys."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from html import escape
 from typing import Any, Final, NamedTuple
@@ -12,8 +12,6 @@ from .site import templates
 from .visit import Visit
 
 _SOON: Final = 7 * DAY
-_CHANGEABLE: Final = frozenset({"active", "soon"})
-"""States of keys that can be edited and rotated."""
 _PART: Final = 10
 """A key expires soon in the last tenth of its life, at most in its last seven days."""
 
@@ -136,7 +134,9 @@ class KeyRows:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def write(self, row: str, used: str, expires: str, never: str, menu: str) -> str:
+    def write(
+        self, row: str, used: str, expires: str, never: str, menu: str, menu_rotated: str
+    ) -> str:
         """Return the rows as HTML, in which every value is escaped.
 
         Args:
@@ -145,6 +145,7 @@ class KeyRows:
             expires: the cell of an expiry, with marks.
             never: the text in place of either.
             menu: the actions of a live key, with marks; empty: the visitor may change none.
+            menu_rotated: those of a live key that another one replaces.
         """
         now, shared = self._now, _Shared(self._visit)
         fill_used = fill_in(used, "date", "time", "date", "time", "ago")
@@ -154,7 +155,7 @@ class KeyRows:
             *("state", "id", "name", "labels", "prefix", "scopes", "date", "time", "date"),
             *("creator", "used", "expires", "state", "title", "menu"),
         )
-        fill_menu = fill_in(menu, *(("name", "id", "id", "id") if menu else ()))
+        menus = _menus(menu, menu_rotated)
 
         def write(key: ApiKey) -> str:
             date, time = split(key.created_at)
@@ -175,8 +176,27 @@ class KeyRows:
                 *(state, id, name, labels, escape(key.prefix)),
                 *(shared.scopes(key.scopes), date, time, date, creator, last_use, expiry),
                 *(state, shared.state(state)),
-                fill_menu((name, id, id, id)) if menu and state in _CHANGEABLE else "",
+                menus[state](name, id) if state in menus else "",
             )
             return fill_row(values)
 
         return "".join(map(write, self._keys))
+
+
+def _menus(menu: str, menu_rotated: str) -> Mapping[str, Callable[[str, str], str]]:
+    """Return functions that write the menu of a key by its name and id, by the key's state.
+
+    None without menus.
+    """
+    if not menu:
+        return {}
+    fill = fill_in(menu, "name", "id", "id", "id")
+    fill_rotated = fill_in(menu_rotated, "name", "id", "id")
+
+    def write(name: str, id: str) -> str:
+        return fill((name, id, id, id))
+
+    def write_rotated(name: str, id: str) -> str:
+        return fill_rotated((name, id, id))
+
+    return {"active": write, "soon": write, "rotated": write_rotated}
