@@ -23,7 +23,7 @@ from tests.servers import missing
 
 from .consoles import ADA, AT, KEY, SESSIONS, Console, make_gate, on_flask, on_starlette
 from .robots import register
-from .states import ROOT, STATES, State, furnished, open_state, without_store
+from .states import OPEN, ROOT, STATES, State, furnished, open_state, without_store
 
 Scene = tuple[Console, dict[str, str]]
 FOCUSED = (
@@ -294,6 +294,38 @@ def test_what_was_entered_is_back_after_a_new_sign_in(browser: Browser, scene: S
     fingers.follow("Create key", "Your new key: typed before")
     open_state(browser, console, State("", "/keys/new", owner))
     assert browser.run("document.getElementById('name').value") == "", "it is shown once"
+    quiet(browser)
+
+
+@pytest.mark.parametrize("width", [840, 1000, 1020, 1100, 1440])
+def test_no_column_of_the_list_is_cut_off_and_the_menus_are_below_each_other(
+    browser: Browser, scene: Scene, width: int
+) -> None:
+    browser.show_at(width)
+    open_state(browser, scene[0], State("", "/keys"), scene[1])
+    assert browser.run(
+        "(card => card.scrollWidth <= card.clientWidth)(document.querySelector('.flush'))"
+    )
+    ends = (
+        "[...document.querySelectorAll('.menu summary')].map(e => e.getBoundingClientRect().right)"
+    )
+    before = browser.run(ends)
+    assert len(before) >= 5 and len({*before}) == 1
+    browser.run("document.querySelector('details.menu').open = true")
+    assert browser.run(ends) == before
+    quiet(browser)
+
+
+def test_the_table_of_a_chart_breaks_no_word_on_a_phone(browser: Browser, scene: Scene) -> None:
+    browser.show_at(360)
+    open_state(browser, scene[0], State("", "/usage?by=day"), scene[1])
+    browser.run(OPEN)
+    lines = "document.querySelector('.scroll th').firstChild"
+    lines = f"(r => (r.selectNode({lines}), r.getClientRects().length))(document.createRange())"
+    assert browser.run(lines) == 1
+    assert browser.run(
+        "(box => box.scrollWidth <= box.clientWidth)(document.querySelector('.scroll'))"
+    )
     quiet(browser)
 
 
