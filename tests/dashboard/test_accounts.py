@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -82,6 +83,29 @@ def test_an_owner_of_two_workspaces_opens_the_one_and_the_other(person: Console)
     person.post("/workspace", {"organization": ids[0]}, token=token, status=403)
     person.post("/workspace", {"organization": "org_5"}, token=token, status=303)
     assert "lockgate_workspace" not in person.client.cookies
+
+
+def test_a_form_for_a_key_is_out_of_date_once_another_workspace_is_open(person: Console) -> None:
+    accounts = person.gate.accounts
+    assert accounts is not None
+    ids: list[str] = []
+    for name in ("bot one", "bot two"):
+        made = register(person, "owner@example.com", name)
+        ids.append(run(person.gate.keys.find(made.api_key)).keys[0].organization)
+        run(accounts.claims.claim(OWNER, ids[-1]))
+    person.post("/workspace", {"organization": ids[0]}, status=303)
+    page = person.get("/keys/new")
+    fields = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]+)"', page.html))
+    person.post("/workspace", {"organization": ids[1]}, token=page.token, status=303)
+    form = {**fields, "name": "in one", "access": "full", "expires": ""}
+    person.post("/keys/new", form, token=page.token, status=403).sees(
+        "another session or workspace"
+    )
+    for id in ids:
+        assert len(run(person.gate.keys.list(id)).keys) == 1
+    person.post("/workspace", {"organization": ids[0]}, token=page.token, status=303)
+    person.post("/keys/new", form, token=page.token, status=201)
+    assert {key.name for key in run(person.gate.keys.list(ids[0])).keys} == {"bot one", "in one"}
 
 
 def test_a_workspace_of_another_owner_is_not_shown(person: Console) -> None:

@@ -19,7 +19,7 @@ from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, Unchanged, successor
 from ..services.store_errors import asking
 from ..web.operations.operation import Reply
 from . import drafts
-from .forms import Form
+from .forms import Form, FormOutdated
 from .key_pages import described_scopes, find_live
 from .moments import moment_of
 from .visit import Visit
@@ -54,8 +54,13 @@ async def create_key(visit: Visit) -> Reply:
 
     A form that is sent twice creates one key: its handle follows from the form. The second answer
     cannot show the text of the key, which is stored nowhere.
+
+    Raises:
+        FormOutdated: the person has opened another workspace since the form was shown.
     """
     form, gate = visit.form, visit.gate
+    if form.one("organization", visit.owner) != visit.owner:
+        raise FormOutdated
     handle = visit.site.tokens.handle(form, visit.owner)
     try:
         await visit.check_key(form.one("name"), _scopes(form))

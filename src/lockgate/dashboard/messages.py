@@ -271,8 +271,8 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "from its own page.",
         "error.INSUFFICIENT_SCOPE": "Your role does not allow this",
         "error.FORM_OUTDATED": "This form is out of date",
-        "error.FORM_OUTDATED_lead": "It is from another session, or older than 12 hours. Nothing "
-        "was changed: open the page again, and send the form from there.",
+        "error.FORM_OUTDATED_lead": "It is from another session or workspace, or older than 12 "
+        "hours. Nothing was changed: open the page again, and send the form from there.",
         "error.KEY_NOT_LIVE": "This key has ended",
         "error.KEY_NOT_LIVE_lead": "It was revoked or has expired, so it cannot be changed. Its "
         "page tells when, and what it did.",
