@@ -489,3 +489,20 @@ def test_live_numbers_tell_that_the_service_does_not_answer(browser: Browser) ->
         assert not browser.run(STALE)
     browser.run("document.dispatchEvent(new Event('visibilitychange')), true")
     browser.until(STALE)
+
+
+def test_live_numbers_tell_that_the_session_has_ended_and_ask_no_more(
+    browser: Browser, scene: Scene
+) -> None:
+    open_state(browser, scene[0], State("", "/usage"))
+    browser.set_cookie("__session", "ended", scene[0].origin)
+    browser.run("window.asked = 0, (f => window.fetch = (...a) => (asked++, f(...a)))(fetch), true")
+    again = "document.dispatchEvent(new Event('visibilitychange')), true"
+    browser.run(again)
+    browser.until("document.body.innerText.includes('Your session has ended: these numbers may')")
+    assert not browser.run(STALE)
+    before = browser.run("asked")
+    assert browser.run(f"{again} && asked") == before
+    browser.run("document.querySelector('#ended a').click()")
+    browser.until("document.title.startsWith('Sign in')")
+    browser.told.clear()

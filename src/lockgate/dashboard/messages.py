@@ -200,6 +200,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "usage.used": "{used}, no limit",
         "usage.full_until": "Full until {time}",
         "usage.stale": "The service does not answer: these numbers may be old.",
+        "usage.ended": "Your session has ended: these numbers may be old.",
         "usage.history": "Over time",
         "usage.by": "Span",
         "usage.by_minute": "Last hour",

@@ -73,11 +73,15 @@ for (const name of document.querySelectorAll("[data-zone]")) {
 }
 
 const live = document.querySelector("[data-live]");
+const ended = document.getElementById("ended");
 const EVERY = 5000;
 
 async function refresh() {
-  if (document.hidden) return;
+  if (document.hidden || !ended.hidden) return;
   const answer = await fetch(live.dataset.live, { credentials: "same-origin" });
+  // Each further request would count as one more that is not accepted from this address.
+  ended.hidden = answer.status !== 401;
+  if (!ended.hidden) return;
   if (!answer.ok) throw new Error(answer.statusText);
   for (const meter of await answer.json()) {
     const shown = live.querySelector(`[data-meter="${CSS.escape(meter.name)}"]`);
