@@ -43,7 +43,7 @@ PREFIX = "lockgate"  # The default prefix of tables and metrics, which code name
 
 # Names of examples, of other systems and of their protocols, which no code here spells.
 FOREIGN_NAMES = """
-i0 app.py shop/settings.py shop/urls.py shop/views.py shop/wsgi.py --noreload
+i0 app.py shop/gate.py shop/settings.py shop/urls.py shop/views.py shop/wsgi.py --noreload
 lockgate.toml frontend R H o1 h1 d0
 Origin Forwarded RateLimit X-Shadow-RateLimit-Limit X_Forwarded_For FORCE_SCRIPT_NAME
 aud iat jku jti jwk nbf sid x5c x5u Prepended_Concatenation_Mark
