@@ -48,7 +48,8 @@ for index = 1, limited do
       lacking = index - 1
     end
   end
-  if last > moment then
+  local steps_back = last > moment
+  if steps_back then
     local future
     older, future, oldest = moved_back(older, span, grain, oldest)
     first, last, count, is_moved = math.min(first, now), now, count + future, true
@@ -73,7 +74,7 @@ for index = 1, limited do
     end
     older = cut(older, from)
   end
-  kept_limits[index] = stored[index] and write('<ddddd', used, oldest, first, last, count) .. older
+  kept_limits[index] = steps_back and write('<ddddd', used, oldest, first, last, count) .. older
   counts = counts .. write('<d', used)
   if used + cost > limit then
     local waits = moment + span - now
