@@ -553,6 +553,23 @@ def test_damaged_windows_are_found_by_doctor_and_emptied_by_a_reset(
         assert answer(capsys, "explain", "org_1", id)["refused"] is None
 
 
+def test_a_reset_asks_before_it_empties_calendar_quotas(
+    capsys: Said, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(METERED.format(store=sqlite))
+    service: Any = importlib.import_module(module)
+    run(service.gate.authenticate(run(service.gate.keys.create("org_1", "ci")).text, cost=7))
+    for answered, used in (("n\n", 7), ("y\n", 0)):
+        monkeypatch.setattr("sys.stdin", io.StringIO(answered))
+        main(["orgs", "reset", "org_1", "--gate", f"{module}:gate"])
+        assert "calendar quotas included" in capsys.readouterr().err
+        (units,) = answer(capsys, "explain", "org_1", "--gate", f"{module}:gate")["limits"]
+        assert units["windows"][0]["used"] == used
+    run(service.gate.close())
+
+
 def test_doctor_reads_the_windows_of_all_organizations(capsys: Said, url: str) -> None:
     used_up(url)
     found = answer_any(capsys, "doctor", "--organizations")["findings"]

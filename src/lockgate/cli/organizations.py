@@ -231,7 +231,8 @@ def reset(
 ) -> None:
     """Empty the windows of ORGANIZATION: it may use its limits anew.
 
-    Windows that are damaged are emptied too. Keys, plan and slots stay. Processes forget remembered
+    Named limits are emptied too, calendar quotas such as the use of this month included, and holds
+    end. So are windows that are damaged. Keys, plan and slots stay. Processes forget remembered
     refusals within a second.
     """
     gate = gate_of(named, store)
@@ -244,7 +245,12 @@ def reset(
                 used = ", ".join(f"{used.used} in the {name}" for name, used in usage.items())
             except UnreadableState:
                 used = "its windows are damaged"
-            click.confirm(f"Forget the usage of {organization!r} ({used})?", abort=True, err=True)
+            click.confirm(
+                f"Forget the usage of {organization!r} ({used}), its holds, and the use of all "
+                "named limits, calendar quotas included?",
+                abort=True,
+                err=True,
+            )
         await gate.organizations.reset(organization)
         return await read_status(gate, organization)
 

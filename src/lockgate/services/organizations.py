@@ -243,8 +243,9 @@ class Organizations:
     async def reset(self, id: str) -> None:
         """Empty the windows of an organization, so that it may use its limits anew.
 
-        Its slots, the usage of its keys and its plan stay. Processes that remember a refusal forget
-        it within a second.
+        The named limits of the organization and of its keys are emptied as well, calendar quotas
+        included, and its holds end. Its slots, the usage of its keys and its plan stay. Processes
+        that remember a refusal forget it within a second.
 
         Raises:
             StoreUnavailable: the store did not answer.
