@@ -524,7 +524,8 @@ def hit_limited(
         The reading, and both states to keep. A refusal changes them only if the clock has stepped
         back. ``used`` and ``refused_by`` go through the plan's windows, then through those of the
         limits; ``remaining``, ``reset`` and ``tightest`` are the plan's. A limit that refuses for
-        want of a field does so for a day: by then each field that had no hit is empty.
+        want of a field does so for a day: by then each field of a sliding window that had no hit is
+        empty. Those of calendar quotas stay until a day after their period.
     """
     before: State = tuple(EMPTY if one is None else one for one in cells)
     of_plan, after = hit(state, windows, now, cost)
