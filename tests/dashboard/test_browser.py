@@ -256,6 +256,31 @@ def test_a_key_is_edited_and_rotated_by_keyboard_alone(browser: Browser, scene: 
     quiet(browser)
 
 
+@pytest.mark.parametrize(
+    ("session", "path", "button", "told", "field"),
+    [
+        (Session("org_fingers"), "/keys/new", "Create key", "The key was not saved", "name"),
+        (ROOT, "/operator/organization?id=org_full", "Set limit", "were not changed", "number"),
+    ],
+)
+def test_the_problems_of_a_form_have_the_focus_and_lead_to_their_fields(
+    browser: Browser,
+    scene: Scene,
+    session: Session,
+    path: str,
+    button: str,
+    told: str,
+    field: str,
+) -> None:
+    fingers = begin(browser, scene, session, path)
+    fingers.follow(button, told)
+    assert told in browser.run("document.activeElement.innerText")
+    browser.press("Tab")
+    browser.press("Enter")
+    browser.until(f"document.activeElement.id === '{field}'")
+    quiet(browser)
+
+
 def test_a_workspace_is_connected_by_keyboard_alone(browser: Browser, scene: Scene) -> None:
     made = register(scene[0], "fingers@example.com", "keyboard bot")
     owner = Session(None, "fingers", "fingers@example.com")
