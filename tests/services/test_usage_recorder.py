@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from lockgate import ConfigurationError, Gate, MemoryStore, Plan, PlanBook, Rule, run
+from lockgate import ConfigurationError, Gate, Limit, MemoryStore, Plan, PlanBook, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import DAY, HOUR, MINUTE
 from lockgate.core.usage_history import LEVELS, UsageHistory
@@ -291,6 +291,15 @@ key = run(gate.keys.create("org_1", "ci"))
 for _ in range(5):
     run(gate.authenticate(key.text))
 """
+
+
+def test_a_refused_hold_counts_as_one_of_a_named_limit() -> None:
+    """Not as one of the plan's minute, which has room."""
+    gate = Gate(MemoryStore(), brand="acme", usage_history=True)
+    for rates in ("5/minute", "5/15 minutes"):
+        with pytest.raises(RateLimitExceeded):
+            run(gate.holds.take("org_1", {Limit(f"tokens-{len(rates)}", rates): 6}))
+    assert run(gate.usage("org_1")).refused == {"limit": 2}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -143,7 +143,7 @@ class Holds:
             )
             if self._recorder is not None:
                 handle = None if key is None else key.handle
-                self._recorder.refuse(organization, handle, refusal.type, refusal.code)
+                self._recorder.refuse(organization, handle, "limit", refusal.code)
             raise refusal
         return TakenHold(str(id), {name: by_name[name] for name in named.names}, lasts)
 
