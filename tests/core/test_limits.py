@@ -20,6 +20,7 @@ from lockgate.core.limits import (
     hit_limited,
     peek_limited,
     put_fields,
+    read_own_limits,
     read_rates,
     span_of,
 )
@@ -66,6 +67,16 @@ def test_rates_are_read_as_users_of_other_limiters_write_them(
 def test_a_rate_that_cannot_be_read_is_refused_with_the_grammar(text: str) -> None:
     with pytest.raises(ConfigurationError, match="limit 'export'"):
         Limit("export", text)
+
+
+@pytest.mark.parametrize("wrong", [5, None, b"3/hour", ["3/hour"]], ids=repr)
+def test_a_value_of_another_type_is_no_limit(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="limit 'export'"):
+        Limit("export", wrong)
+    with pytest.raises(ConfigurationError, match="name it"):
+        Limit(wrong, "3/hour")
+    for limits in ({"export": wrong}, {"export": "3/hour", 7: "3/hour"}):
+        assert read_own_limits(cast("Any", limits))[1]
 
 
 def test_a_limit_checks_name_subject_and_resolution_and_is_a_value() -> None:

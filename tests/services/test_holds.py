@@ -276,6 +276,12 @@ def test_a_gate_in_threads_has_blocking_verbs() -> None:
     assert bench.gate.sync.holds.settle(taken.id, 5)
 
 
+@pytest.mark.parametrize("caller", [None, 7, "", "o" * 129], ids=repr)
+def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        run(Bench().gate.holds.take(caller, {TOKENS: 1}))
+
+
 @pytest.mark.parametrize(
     ("units", "message"),
     [

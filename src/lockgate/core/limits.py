@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from ..errors import ConfigurationError
 from .periods import FIRST, LONGEST, NAMES, UNITS, Period, Quota, Starts, Unit, is_day, read_zone
@@ -160,7 +160,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         """Check the arguments, and compute the windows once for all requests."""
-        if not NAME.fullmatch(self.name):
+        if not NAME.fullmatch(_text(self.name)):
             raise ConfigurationError(
                 f"The limit {self.name!r}: name it with at most 64 of a-z, 0-9, '-' and '_', a "
                 "letter first."
@@ -245,13 +245,18 @@ class Limit:
         return self.by in ("organization", "key")
 
 
+def _text(value: object) -> str:
+    """Return a value that should be a text; of any other type one that no rule reads."""
+    return value if isinstance(value, str) else f"<{value!r}>"
+
+
 def read_rates(text: str, what: str) -> list[Rate]:
     """Return the rates of a text.
 
     Raises:
         ConfigurationError: the text cannot be read; ``what`` begins the message.
     """
-    rates = [_read_rate(part, what) for part in re.split(r"[;,|]", text)]
+    rates = [_read_rate(part, what) for part in re.split(r"[;,|]", _text(text))]
     if len({rate.unit or rate.span for rate in rates}) < len(rates):
         raise ConfigurationError(f"{what} has two rates for one span: {text!r}. Take one out.")
     return rates
@@ -323,6 +328,9 @@ def read_own_limits(limits: Mapping[str, str]) -> tuple[OwnLimits, list[str]]:
     Args:
         limits: the rates of each limit, by its name, in the grammar of :class:`Limit`.
     """
+    pairs = cast(Mapping[object, object], limits).items()
+    if not all(isinstance(one, str) for pair in pairs for one in pair):
+        return (), ["Write each limit as its name and its rates, as in {'export': '3/hour'}."]
     own = tuple(sorted(limits.items()))
     try:
         check_limits(_read_own(own))

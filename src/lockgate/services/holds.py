@@ -123,8 +123,9 @@ class Holds:
         """
         lasts = self._lasts(seconds)
         self._check(units)
-        organization = caller if isinstance(caller, str) else caller.organization
-        key = None if isinstance(caller, str) else caller.key
+        organization, key = caller, None
+        if isinstance(caller, Principal):
+            organization, key = caller.organization, caller.key
         if not is_id(organization):
             problem = f"Use 1 to {ID_MAX_LENGTH} characters."
             raise InvalidRequest([Problem("organization", problem)])
