@@ -214,36 +214,46 @@ def _print(found: Explanation) -> None:
     )
     if found.limits:
         print()
-        print_table(
-            ["limit", "by", "of", "window", "used", "held", "at most", "left", "until"],
-            [
-                (
-                    *(one.limit.name, one.limit.subject, one.source, window.name, window.used),
-                    *(window.held or None, f"{window.limit}{' (soft)' * one.limit.soft}"),
-                    *(window.left, _instant(window.until)),
-                )
-                for one in found.limits
-                for window in one.windows
-            ],
-            order=["limit", "window", "used", "at most", "left", "until", "by", "held", "of"],
-        )
+        _print_limits(found)
     if found.keys:
         print()
-        print_table(
-            ["id", "prefix", "state", "name", "refused", "only from"],
-            [
-                (
-                    shown.key.id,
-                    f"{shown.key.prefix}...",
-                    shown.state.value,
-                    shown.key.name,
-                    None if shown.refused is None else shown.refused.code,
-                    " ".join(shown.key.addresses) or None,
-                )
-                for shown in found.keys
-            ],
-            order=["id", "refused", "state", "only from", "name"],
-            folds=["name", "only from"],
-        )
+        _print_keys(found)
     if found.more_keys:
         print("There are more keys: see 'lockgate keys list'.", file=sys.stderr)
+
+
+def _print_limits(found: Explanation) -> None:
+    """Print the windows of the named limits."""
+    print_table(
+        ["limit", "by", "of", "window", "used", "held", "at most", "left", "until"],
+        [
+            (
+                *(one.limit.name, one.limit.subject, one.source, window.name, window.used),
+                *(window.held or None, f"{window.limit}{' (soft)' * one.limit.soft}"),
+                *(window.left, _instant(window.until)),
+            )
+            for one in found.limits
+            for window in one.windows
+        ],
+        order=["limit", "window", "used", "at most", "left", "until", "by", "held", "of"],
+    )
+
+
+def _print_keys(found: Explanation) -> None:
+    """Print the keys, with the error code that refuses each."""
+    print_table(
+        ["id", "prefix", "state", "name", "refused", "only from"],
+        [
+            (
+                shown.key.id,
+                f"{shown.key.prefix}...",
+                shown.state.value,
+                shown.key.name,
+                None if shown.refused is None else shown.refused.code,
+                " ".join(shown.key.addresses) or None,
+            )
+            for shown in found.keys
+        ],
+        order=["id", "refused", "state", "only from", "name"],
+        folds=["name", "only from"],
+    )
