@@ -404,7 +404,7 @@ def windows_of(limits: tuple[Limit, ...]) -> LimitWindows:
 
 @lru_cache(4096)
 def _in_periods(limits: LimitWindows, periods: tuple[Period | None, ...]) -> LimitWindows:
-    """Return windows whose calendar quotas are of these periods."""
+    """Return windows with the fields and instants of these periods, for calendar quotas."""
     fields, windows = list(limits.fields), list(limits.windows)
     for place, period in enumerate(periods):
         if period is not None:
