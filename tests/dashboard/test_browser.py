@@ -38,6 +38,8 @@ STALE = "document.body.innerText.includes('The service does not answer')"
 SEEN = "document.activeElement.matches(':focus-visible, body')"  # At the end the body has it.
 
 FOCUS_GIVEN = "(e => !e || e === document.activeElement)(document.querySelector('[autofocus]'))"
+"""The browser gives a field the focus when it next draws the page, and complains if a key came
+first."""
 
 
 @cache
@@ -182,8 +184,6 @@ class Fingers:
         self.browser.run("window.isOld = true")
         self.browser.press(key)
         self.browser.until("!window.isOld && document.readyState === 'complete'")
-        # The browser gives a field the focus when it next draws the page, and complains if a key
-        # was faster.
         self.browser.until(FOCUS_GIVEN)
         self.browser.until(f"document.body.innerText.includes({json.dumps(sees)})")
 
@@ -232,6 +232,7 @@ def begin(browser: Browser, scene: Scene, session: Session | None, path: str) ->
     browser.told.clear()
     browser.show_at(1024)
     open_state(browser, scene[0], State("", path, session))
+    browser.until(FOCUS_GIVEN)
     return Fingers(browser)
 
 
