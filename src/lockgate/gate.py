@@ -424,7 +424,7 @@ class Gate:
                 admission = await self.store.admit(token, cost, self.plans, now, address, limits)
             else:
                 admission = await self.store.admit(token, cost, self.plans, now, address)
-            verdict, key, plan, reading, named = admission
+            verdict, key, plan, reading, named, _ = admission
             if (
                 verdict is _ADMITTED
                 and key is not None
@@ -553,7 +553,7 @@ class Gate:
         cost: int,
     ) -> Refusal:
         """Return the refusal for an admission whose verdict or scopes refuse the request."""
-        verdict, key, plan, reading, named = admission
+        verdict, key, plan, reading, named, _ = admission
         if key is None:
             return KeyNotFound()
         if verdict is Verdict.ELSEWHERE:

@@ -21,6 +21,7 @@ from ..core.api_keys import ApiKey, KeyState
 from ..core.changes import Change
 from ..core.limits import Limit, LimitWindows, bound
 from ..core.plans import Organization, Plan
+from ..core.quota_leases import QuotaLease
 from ..core.sliding_window import Reading
 
 
@@ -49,6 +50,8 @@ class Admission(NamedTuple):
     reading: Reading | None = None
     limits: LimitWindows | None = None
     """The windows of the named limits that the reading is about as well, set like the reading."""
+    lease: QuotaLease | None = None
+    """The lease that was granted with the admission."""
 
 
 UNKNOWN = Admission(Verdict.UNKNOWN)

@@ -40,6 +40,7 @@ from ..core.key_search import KeySearch
 from ..core.leases import Lease, SlotReading
 from ..core.limits import Limit, LimitWindows
 from ..core.plans import Organization, PlanBook
+from ..core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ..core.sliding_window import Reading, Window
 from ..core.usage_history import UsageHistory
 from ..events import Events
@@ -313,8 +314,39 @@ class WindowStore(PartStore):
         """Empty the windows of an organization and its named limits, in one atomic step.
 
         A hit that starts after this has returned finds them empty, on any process that shares the
-        store. Slots, usage and plan stay. ``now`` stamps the record.
+        store. Slots, usage, plan and quota leases stay: the units of a lease count until it ends,
+        and the used ones for the window after. ``now`` stamps the record.
         """
+
+    async def settle_leases(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        settled: Sequence[Settlement],
+        now: int | None = None,
+    ) -> None:
+        """Settle quota leases of an organization (D42), by
+        :func:`lockgate.core.quota_leases.current`.
+
+        Leases that are unknown or past their deadline are ignored, so the call may be made again.
+        The default: a store that grants none.
+
+        Args:
+            organization: the owner of the leases.
+            windows: of its plan.
+            settled: what was used of each lease.
+            now: the instant in microseconds; None: the store's clock.
+        """
+        return
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        """Return the quota leases of an organization that are out (D42), in the order of their
+        grants.
+
+        A change to a key or a plan is answered once the leases that were granted before are settled
+        or past their deadline. The default: a store that grants none.
+        """
+        return ()
 
 
 class SlotStore(PartStore):
@@ -626,6 +658,35 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading, named)
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        """Do :meth:`admit`, settle leases and grant one, in one atomic step (D42).
+
+        By the rule of :mod:`lockgate.core.quota_leases`. Leases of the key's organization are
+        settled if the verdict is ADMITTED or LIMITED. A lease is granted with ADMITTED only, and
+        never to a key that is charged to named limits: :attr:`Admission.lease`. A call without a
+        reply takes effect once or not at all; a lease that it has granted stays out until its
+        deadline.
+
+        The default grants no lease, for a store that keeps none.
+
+        Args:
+            token: as for :meth:`admit`, like the others.
+            cost: units to take from each window.
+            plans: the plan book.
+            lease: the leases to settle, and the one to grant.
+            now: the instant in microseconds; None: the store's clock.
+            address: the client's whole address; None: not looked up.
+        """
+        return await self.admit(token, cost, plans, now, address)
 
     async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
         """Add to usage histories, by :func:`lockgate.core.usage_history.added`.

@@ -119,7 +119,7 @@ class Copies:
 
         The key that is returned has the primary's fields, such as its scopes.
         """
-        verdict, copy, _, reading, _ = admission
+        verdict, copy, _, reading, _, _ = admission
         if verdict is not Verdict.ADMITTED or copy is None or reading is None:
             return admission
         key = await self.find(token)

@@ -146,7 +146,7 @@ class CachedStore(Wrapper):
             with self._rest(asked_at):
                 asked = token, cost, plans, now, address, limits
                 admission = await self._verified(*asked, failure)
-        verdict, key, _, reading, _ = admission
+        verdict, key, _, reading, _, _ = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
             self._usage.add(key.handle, reading.now)
             if self._background.due_by <= asked_at:

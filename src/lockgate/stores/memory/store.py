@@ -153,7 +153,7 @@ class MemoryStore(Store):
             if now > last_used_at:
                 self._last_used[handle] = last_used_at = now
         key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
-        return _admission(Admission, (_ADMITTED, key, plan, reading, named))
+        return _admission(Admission, (_ADMITTED, key, plan, reading, named, None))
 
     async def insert(
         self,

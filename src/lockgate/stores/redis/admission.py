@@ -161,7 +161,7 @@ class Admissions(Store):
                     named = named.at(reading.now, key_hint.owner)
                 key = _api_key(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
                 judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
-                return _admission(Admission, (judged, key, plan, reading, named))
+                return _admission(Admission, (judged, key, plan, reading, named, None))
             outcome = await self._admit_again(token, key_hint, plans, call, answer, named)
             if isinstance(outcome, Admission):
                 return outcome

@@ -197,7 +197,7 @@ class RefusalCache:
         asked_at: float,
     ) -> None:
         """Remember a refusal and its key; forget a refusal that an admission disproves."""
-        verdict, key, plan, reading, named = admission
+        verdict, key, plan, reading, named, _ = admission
         if key is None or verdict is Verdict.ELSEWHERE:
             return
         if plan is None or reading is None:

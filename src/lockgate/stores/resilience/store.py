@@ -193,7 +193,7 @@ class ResilientStore(Wrapper):
             except BaseException as failure:
                 self._judge("admit", failure, trying, started_at, until)
                 raise
-            verdict, key, plan, reading, named = admission
+            verdict, key, plan, reading, named, _ = admission
             if breaker.failures:
                 if verdict is Verdict.ELSEWHERE and address is None:
                     breaker.dropped(trying)  # It may have answered from memory.

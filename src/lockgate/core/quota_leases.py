@@ -1,0 +1,163 @@
+"""Quota leases: units that a process takes in bulk, and admits from without the store (D42).
+
+A lease of k units counts in full from its grant until it is settled or past its deadline. Settling
+replaces it by the units used, at the instants of their use, and the rest is free at once. A lease
+past its deadline counts as fully used at the deadline: late, never early.
+
+The leases of an organization stand beside the cells of its plan's windows, and each counts in all
+of these windows. A lease is never a cell in the future, which a clock that steps back would pull to
+the present.
+
+Take the last grant or admission before the end of a span of length W. All that was admitted in the
+span was in a cell or in a lease then, and both were summed: no span has more than the limit (H1).
+
+The functions are pure. A store that judges a hit applies, in one atomic step, :func:`current`, then
+:func:`~lockgate.core.sliding_window.hit` with the windows of :func:`lowered`, then :func:`granted`.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, TypeAlias
+
+from .sliding_window import LARGEST, Cells, Reading, State, Window, count_at, pruned
+
+SHARE: Final = 50
+"""At most one unit in so many of each limit is out on leases (D42)."""
+LEAST: Final = 3
+"""The fewest units of a lease: below, each admission asks the store."""
+LEASES_AT_MOST: Final = 64
+"""The most leases of one organization, which only a plan without a limit can reach."""
+STAMPS_AT_MOST: Final = 64
+"""The most instants in a :class:`Settlement`."""
+LONGEST: Final = 2_000_000
+"""The longest span of a lease, in microseconds: a revocation may wait for so long."""
+
+
+class QuotaLease(NamedTuple):
+    """Units of all windows of an organization that a process admits from."""
+
+    id: str
+    """16 hexadecimal digits."""
+    units: int
+    deadline: int
+    """The instant from which on the units are used, in microseconds."""
+    span: int
+    """The time from the grant to the deadline; no deadline lies further ahead than this."""
+
+
+QuotaLeases: TypeAlias = tuple[QuotaLease, ...]
+"""The leases that are out, in the order of their grants."""
+
+
+class Settlement(NamedTuple):
+    """The end of a lease: the units that were used."""
+
+    id: str
+    used: tuple[tuple[int, int], ...]
+    """Instants in microseconds, in ascending order, and the units used until each of them."""
+
+
+class LeaseRequest(NamedTuple):
+    """What a process asks for with an admission: to settle leases, and to get one."""
+
+    id: str
+    """Of the lease that may be granted."""
+    units: int
+    """The most units of it; 0: settle only."""
+    span: int
+    """Microseconds until its deadline, at most :data:`LONGEST`."""
+    settled: tuple[Settlement, ...] = ()
+
+
+def current(
+    state: State,
+    leases: QuotaLeases,
+    windows: tuple[Window, ...],
+    now: int,
+    settled: Iterable[Settlement] = (),
+) -> tuple[State, QuotaLeases]:
+    """Return cells and leases as they are at ``now``, after settling leases.
+
+    A lease that is unknown or past its deadline has been counted: settling it again changes
+    nothing. A clock that stepped back extends no lease beyond its span.
+
+    Returns:
+        The same objects, if nothing has changed.
+    """
+    ended = {one.id: one.used for one in settled}
+    late: list[tuple[int, int]] = []
+    left: list[QuotaLease] = []
+    for lease in leases:
+        if lease.deadline <= now:
+            late.append((lease.deadline, lease.units))
+        elif lease.id in ended:
+            late += [(min(at, now), units) for at, units in ended[lease.id]]
+        elif lease.deadline > now + lease.span:
+            left.append(lease._replace(deadline=now + lease.span))
+        else:
+            left.append(lease)
+    if late:
+        late.sort()
+        state = tuple(
+            _counted(cells, window, late, now) for cells, window in zip(state, windows, strict=True)
+        )
+    return state, leases if leases == (kept := tuple(left)) else kept
+
+
+def lowered(windows: tuple[Window, ...], leases: QuotaLeases) -> tuple[Window, ...]:
+    """Return the windows with what their limits leave beside the leases that are out."""
+    if not leases:
+        return windows
+    out = units_out(leases)
+    return tuple(
+        window if window.limit is None else window._replace(limit=max(0, window.limit - out))
+        for window in windows
+    )
+
+
+def units_out(leases: QuotaLeases) -> int:
+    """Return the units of all leases."""
+    return sum(lease.units for lease in leases)
+
+
+def until_settled(reading: Reading, leases: QuotaLeases) -> Reading:
+    """Return a refusal that holds no longer than until the first lease ends: its units may come
+    back then."""
+    if reading.allowed or not leases:
+        return reading
+    return reading._replace(reset=min(reading.reset, min(lease.deadline for lease in leases)))
+
+
+def granted(
+    leases: QuotaLeases, windows: tuple[Window, ...], reading: Reading, request: LeaseRequest
+) -> QuotaLease | None:
+    """Return the lease to grant with an admission; None: each admission has to ask the store.
+
+    Each holder gets at most half of its share of the units that are left, so that none keeps units
+    which another lacks.
+
+    Args:
+        leases: those that are out.
+        windows: of the plan, not lowered.
+        reading: of the hit, with its cost counted.
+        request: what the process asks for.
+    """
+    if not reading.allowed or len(leases) >= LEASES_AT_MOST:
+        return None
+    out, holders = units_out(leases), len(leases) + 1
+    units = min(request.units, LARGEST)
+    for window, used in zip(windows, reading.used, strict=False):
+        if window.limit is not None:
+            left = window.limit - out - used
+            units = min(units, left // (2 * holders), window.limit // SHARE - out)
+    if units < LEAST:
+        return None
+    return QuotaLease(request.id, units, reading.now + request.span, request.span)
+
+
+def _counted(cells: Cells, window: Window, late: Iterable[tuple[int, int]], now: int) -> Cells:
+    """Count units at instants up to the present."""
+    _, span, _, grain = window
+    cells = pruned(cells, span, grain, now)
+    for at, units in late:
+        cells = count_at(cells, grain, at, min(units, LARGEST - cells[0]))
+    return pruned(cells, span, grain, now)
