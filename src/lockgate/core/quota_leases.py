@@ -11,14 +11,14 @@ the present.
 Take the last grant or admission before the end of a span of length W. All that was admitted in the
 span was in a cell or in a lease then, and both were summed: no span has more than the limit (H1).
 
-The functions are pure. A store that judges a hit applies, in one atomic step, :func:`current`, then
-:func:`~lockgate.core.sliding_window.hit` with the windows of :func:`lowered`, then :func:`granted`.
+The functions are pure. A store applies :func:`hit_leased` in one atomic step, also to hits of
+callers that ask for no lease, while leases of the organization are out.
 """
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from .sliding_window import LARGEST, Cells, Reading, State, Window, count_at, pruned
+from .sliding_window import LARGEST, Cells, Reading, State, Window, count_at, hit, peek, pruned
 
 SHARE: Final = 50
 """At most one unit in so many of each limit is out on leases (D42)."""
@@ -68,6 +68,43 @@ class LeaseRequest(NamedTuple):
     settled: tuple[Settlement, ...] = ()
 
 
+def hit_leased(
+    state: State,
+    leases: QuotaLeases,
+    windows: tuple[Window, ...],
+    now: int,
+    cost: int,
+    request: LeaseRequest | None = None,
+) -> tuple[Reading, State, QuotaLeases, QuotaLease | None]:
+    """Admit a cost in every window at once, or in none, beside the leases that are out.
+
+    Args:
+        state: the cells of the windows, as :func:`~lockgate.core.sliding_window.hit` takes them.
+        leases: those that are out.
+        windows: the windows of the plan that holds now.
+        now: the instant of the call, in microseconds.
+        cost: of the call, 1 to :data:`~lockgate.core.sliding_window.LARGEST`.
+        request: leases to settle, and the one to grant; None: neither.
+
+    Returns:
+        The reading, in which a granted lease is not counted; the state and the leases to keep; and
+        the lease that was granted, which is the last of these, or None.
+    """
+    state, leases = current(state, leases, windows, now, request.settled if request else ())
+    reading, state = hit(state, lowered(windows, leases), now, cost)
+    lease = granted(leases, windows, reading, request) if request else None
+    kept = leases if lease is None else (*leases, lease)
+    return until_settled(reading, leases), state, kept, lease
+
+
+def peek_leased(
+    state: State, leases: QuotaLeases, windows: tuple[Window, ...], now: int
+) -> Reading:
+    """Return the reading that a hit would give, without counting anything (W5)."""
+    state, leases = current(state, leases, windows, now)
+    return until_settled(peek(state, lowered(windows, leases), now), leases)
+
+
 def current(
     state: State,
     leases: QuotaLeases,
@@ -91,16 +128,19 @@ def current(
             late.append((lease.deadline, lease.units))
         elif lease.id in ended:
             late += [(min(at, now), units) for at, units in ended[lease.id]]
-        elif lease.deadline > now + lease.span:
-            left.append(lease._replace(deadline=now + lease.span))
         else:
-            left.append(lease)
+            left.append(_within_span(lease, now))
     if late:
         late.sort()
         state = tuple(
             _counted(cells, window, late, now) for cells, window in zip(state, windows, strict=True)
         )
     return state, leases if leases == (kept := tuple(left)) else kept
+
+
+def live(leases: QuotaLeases, now: int) -> QuotaLeases:
+    """Return the leases that are out at ``now``."""
+    return tuple(_within_span(lease, now) for lease in leases if lease.deadline > now)
 
 
 def lowered(windows: tuple[Window, ...], leases: QuotaLeases) -> tuple[Window, ...]:
@@ -124,7 +164,7 @@ def until_settled(reading: Reading, leases: QuotaLeases) -> Reading:
     back then."""
     if reading.allowed or not leases:
         return reading
-    return reading._replace(reset=min(reading.reset, min(lease.deadline for lease in leases)))
+    return reading._replace(reset=min(reading.reset, *(lease.deadline for lease in leases)))
 
 
 def granted(
@@ -152,6 +192,12 @@ def granted(
     if units < LEAST:
         return None
     return QuotaLease(request.id, units, reading.now + request.span, request.span)
+
+
+def _within_span(lease: QuotaLease, now: int) -> QuotaLease:
+    """Return a lease whose deadline is at most its span ahead, after a clock has stepped back."""
+    latest = now + lease.span
+    return lease if lease.deadline <= latest else lease._replace(deadline=latest)
 
 
 def _counted(cells: Cells, window: Window, late: Iterable[tuple[int, int]], now: int) -> Cells:

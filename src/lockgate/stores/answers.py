@@ -19,6 +19,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from ..core.accounts import Account
 from ..core.api_keys import ApiKey, KeyState
 from ..core.changes import Change
+from ..core.key_format import Token
 from ..core.limits import Limit, LimitWindows, bound
 from ..core.plans import Organization, Plan
 from ..core.quota_leases import QuotaLease
@@ -56,6 +57,22 @@ class Admission(NamedTuple):
 
 UNKNOWN = Admission(Verdict.UNKNOWN)
 REFUSED_BY_STATE = {KeyState.REVOKED: Verdict.REVOKED, KeyState.EXPIRED: Verdict.EXPIRED}
+
+
+def refusal_of(token: Token, key: ApiKey | None, now: int, address: str | None) -> Admission | None:
+    """Return the refusal of a token by the key that was found for its handle; None: the key is live
+    and allows the address."""
+    if key is None:
+        token.matches_nobody()
+        return UNKNOWN
+    if not token.accepts(key):
+        return UNKNOWN
+    state = key.state(now)
+    if state is not KeyState.ACTIVE:
+        return Admission(REFUSED_BY_STATE[state], key)
+    if key.details is not None and not key.details.allows(address):
+        return Admission(Verdict.ELSEWHERE, key)
+    return None
 
 
 def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey, now: int) -> LimitWindows | None:

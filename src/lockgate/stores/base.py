@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from ..core.accounts import Account, AccountDraft
-from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ..core.api_keys import ApiKey, KeyDraft, Position
 from ..core.changes import ChangeDraft
 from ..core.digests import Digest
 from ..core.holds import HoldAction, HoldAnswer
@@ -45,7 +45,6 @@ from ..core.sliding_window import Reading, Window
 from ..core.usage_history import UsageHistory
 from ..events import Events
 from .answers import (
-    REFUSED_BY_STATE,
     UNKNOWN,
     UNSEALED,
     Admission,
@@ -63,6 +62,7 @@ from .answers import (
     Usage,
     Verdict,
     limits_of,
+    refusal_of,
 )
 
 IoMode = Literal["none", "sync", "async", "both"]
@@ -636,17 +636,10 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
                 argument out where there are none.
         """
         key = await self.find(token.handle)
-        if key is None:
-            token.matches_nobody()
-            return UNKNOWN
-        if not token.accepts(key):
-            return UNKNOWN
         at = await self.now() if now is None else now
-        state = key.state(at)
-        if state is not KeyState.ACTIVE:
-            return Admission(REFUSED_BY_STATE[state], key)
-        if key.details is not None and not key.details.allows(address):
-            return Admission(Verdict.ELSEWHERE, key)
+        refusal = refusal_of(token, key, at, address)
+        if refusal is not None or key is None:
+            return refusal or UNKNOWN
         plan = plans.plan_of(await self.organization(key.organization), at)
         named = limits_of(limits, plan, key, at)
         charged = () if named is None else (named,)

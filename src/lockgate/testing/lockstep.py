@@ -92,7 +92,7 @@ def diagnose(call: Call, expected: object, got: object) -> str:
 def _of_admission(expected: Admission, got: object) -> str:
     if not isinstance(got, tuple) or len(cast(tuple[object, ...], got)) != len(expected):
         return "W14"
-    verdict, key, plan, reading, limits = cast(Admission, got)
+    verdict, key, plan, reading, limits, lease = cast(Admission, got)
     if verdict is not expected.verdict:
         ended = {Verdict.REVOKED: "K3", Verdict.EXPIRED: "K1", Verdict.UNKNOWN: "K1"}
         if {verdict, expected.verdict} == {Verdict.REVOKED, Verdict.EXPIRED}:
@@ -106,6 +106,8 @@ def _of_admission(expected: Admission, got: object) -> str:
         return _of_reading(expected.reading, reading)
     if limits != expected.limits:
         return "W9"
+    if lease != expected.lease:
+        return "H5"
     return _of_key(expected.key, key) if expected.key and key else "K6"
 
 

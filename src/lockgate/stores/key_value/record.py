@@ -1,15 +1,17 @@
 """The record of an organization: its changes and its encoding."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
 from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
+from ...core.key_format import Token
 from ...core.leases import Lease, Leases
 from ...core.limits import (
+    Limit,
     LimitWindows,
     changed_fields,
     crowded,
@@ -18,11 +20,30 @@ from ...core.limits import (
     put_fields,
     span_of,
 )
-from ...core.plans import LONGEST_SPAN, Organization
+from ...core.plans import LONGEST_SPAN, Organization, PlanBook
+from ...core.quota_leases import (
+    LeaseRequest,
+    QuotaLease,
+    QuotaLeases,
+    Settlement,
+    current,
+    hit_leased,
+    lowered,
+    peek_leased,
+    until_settled,
+)
 from ...core.row_seals import Counted, counted_account, counted_key
-from ...core.sliding_window import Cells, Reading, State, Window, empty_state, hit, peek
+from ...core.sliding_window import Cells, Reading, State, Window, empty_state
 from ...core.timestamps import DAY
-from ..answers import OrganizationSummary, Usage
+from ..answers import (
+    UNKNOWN,
+    Admission,
+    OrganizationSummary,
+    Usage,
+    Verdict,
+    limits_of,
+    refusal_of,
+)
 from .change_log import NO_LOG, Log, read_log
 
 _FORMAT = 1
@@ -45,30 +66,83 @@ class Record:
     """The cells of named limits by field, the latest hit last."""
     budgets: dict[str, Budget] = field(default_factory=dict[str, Budget])
     """The budgets of holds by field."""
+    quota_leases: QuotaLeases = ()
+    """Those that are out or ended since the latest hit."""
+
+    def admit(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        now: int,
+        address: str | None,
+        limits: tuple[Limit, ...],
+        request: LeaseRequest | None = None,
+    ) -> Admission:
+        """Verify a key, charge the windows, and count the usage."""
+        key = self.keys.get(token.handle)
+        refusal = refusal_of(token, key, now, address)
+        if refusal is not None or key is None:
+            return refusal or UNKNOWN
+        plan = plans.plan_of(self.placed, now)
+        named = limits_of(limits, plan, key, now)
+        lease = None
+        if named is None:
+            reading, lease = self._hit_leased(plan.windows, now, cost, request)
+        else:
+            self.settle_leases(plan.windows, request.settled if request else (), now)
+            reading = self.hit(plan.windows, named, now, cost)
+        if not reading.allowed:
+            return Admission(Verdict.LIMITED, key, plan, reading, named)
+        key = self.use(key.handle, Usage(1, now))
+        return Admission(Verdict.ADMITTED, key, plan, reading, named, lease)
+
+    def settle_leases(
+        self, windows: tuple[Window, ...], settled: Sequence[Settlement], now: int
+    ) -> None:
+        """Settle quota leases, and count those past their deadline."""
+        if self.quota_leases:
+            self.windows, self.quota_leases = current(
+                self._state(windows), self.quota_leases, windows, now, settled
+            )
 
     def hit(
         self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int, cost: int
     ) -> Reading:
         """Charge the windows, and named limits with them, whose periods are those of ``now``."""
-        state = self._state(windows)
         if limits is None:
-            reading, self.windows = hit(state, windows, now, cost)
-            return reading
+            return self._hit_leased(windows, now, cost)[0]
+        if windows:
+            self.settle_leases(windows, (), now)
+        state, leases = self._state(windows), self.quota_leases
+        windows = lowered(windows, leases)
         before = [self.limits.get(field) for field in limits.fields]
         room = crowded(before, len(self.limits))
         reading, state, after = hit_limited(state, windows, before, limits.windows, now, cost, room)
         if windows:
             self.windows = state
         put_fields(self.limits, changed_fields(limits, before, after), now)
-        return reading
+        return until_settled(reading, leases)
+
+    def _hit_leased(
+        self, windows: tuple[Window, ...], now: int, cost: int, request: LeaseRequest | None = None
+    ) -> tuple[Reading, QuotaLease | None]:
+        """Charge the windows; return the reading and the lease that was granted."""
+        reading, self.windows, self.quota_leases, lease = hit_leased(
+            self._state(windows), self.quota_leases, windows, now, cost, request
+        )
+        return reading, lease
 
     def peek(self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int) -> Reading:
         """Return the reading of the windows, and of named limits, without a charge."""
-        state = self._state(windows)
+        state, leases = self._state(windows), self.quota_leases
         if limits is None:
-            return peek(state, windows, now)
+            return peek_leased(state, leases, windows, now)
+        if windows:
+            state, leases = current(state, leases, windows, now)
+            windows = lowered(windows, leases)
         cells = [self.limits.get(field) for field in limits.fields]
-        return peek_limited(state, windows, cells, limits.windows, now)
+        return until_settled(peek_limited(state, windows, cells, limits.windows, now), leases)
 
     def hold(self, action: HoldAction, now: int) -> HoldAnswer:
         """Apply an action; drop budgets that have counted nothing for a day."""
@@ -159,6 +233,7 @@ class Record:
         # A day more than the longest window, for a clock that steps back.
         cells = *self.windows, *self.limits.values()
         last = [one[3] + LONGEST_SPAN + DAY for one in cells]
+        last += [lease.deadline + LONGEST_SPAN + DAY for lease in self.quota_leases]
         last += [budget.last + 2 * DAY for budget in self.budgets.values()]
         return max([*last, *(lease.deadline + DAY for lease in self.leases)], default=0)
 
@@ -179,8 +254,9 @@ class Record:
             self.log,
             {name: _plain(cells) for name, cells in self.limits.items()},
             {name: budget.written().hex() for name, budget in self.budgets.items()},
+            self.quota_leases,
         ]
-        while rare and rare[-1] in (NO_LOG, {}):
+        while rare and rare[-1] in (NO_LOG, {}, ()):
             rare.pop()
         return _json([*value, *rare])
 
@@ -208,6 +284,7 @@ class Record:
             {name: Budget.read(bytes.fromhex(one)) for name, one in more[2].items()}
             if more[2:]
             else {},
+            tuple(QuotaLease(*lease) for lease in more[3]) if more[3:] else (),
         )
 
     @staticmethod

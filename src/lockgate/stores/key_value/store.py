@@ -1,6 +1,6 @@
 """The store contract on compare-and-set records."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from random import randrange
@@ -16,12 +16,12 @@ from ...core.key_format import Token
 from ...core.leases import Lease, Leases, SlotReading
 from ...core.limits import Limit, LimitWindows
 from ...core.plans import Organization, PlanBook
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, live
 from ...core.row_seals import tally
 from ...core.sliding_window import Reading, Window
 from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken, KeyLimitReached
 from ..answers import (
-    REFUSED_BY_STATE,
     UNKNOWN,
     UNSEALED,
     Admission,
@@ -36,8 +36,6 @@ from ..answers import (
     Rows,
     StoreError,
     Usage,
-    Verdict,
-    limits_of,
 )
 from ..base import IoMode, Store
 from .change_log import NO_LOG, TAIL
@@ -84,23 +82,44 @@ class RecordStore(Store):
             return UNKNOWN
 
         def work(record: Record, at: int) -> Admission:
-            key = record.keys.get(token.handle)
-            if key is None or not token.accepts(key):
-                return UNKNOWN
-            state = key.state(at)
-            if state is not KeyState.ACTIVE:
-                return Admission(REFUSED_BY_STATE[state], key)
-            if key.details is not None and not key.details.allows(address):
-                return Admission(Verdict.ELSEWHERE, key)
-            plan = plans.plan_of(record.placed, at)
-            named = limits_of(limits, plan, key, at)
-            reading = record.hit(plan.windows, named, at, cost)
-            if not reading.allowed:
-                return Admission(Verdict.LIMITED, key, plan, reading, named)
-            key = record.use(key.handle, Usage(1, at))
-            return Admission(Verdict.ADMITTED, key, plan, reading, named)
+            return record.admit(token, cost, plans, at, address, limits)
 
         return await self._shelf.change(organization, work, now)
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        organization = await self._shelf.owner("key", token.handle)
+        if organization is None:
+            token.matches_nobody()
+            return UNKNOWN
+
+        def work(record: Record, at: int) -> Admission:
+            return record.admit(token, cost, plans, at, address, (), lease)
+
+        return await self._shelf.change(organization, work, now)
+
+    async def settle_leases(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        settled: Sequence[Settlement],
+        now: int | None = None,
+    ) -> None:
+        def work(record: Record, at: int) -> None:
+            record.settle_leases(windows, settled, at)
+
+        await self._shelf.change(organization, work, now)
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        at = await self.now() if now is None else now
+        return live((await self._shelf.read(organization)).quota_leases, at)
 
     async def insert(
         self,

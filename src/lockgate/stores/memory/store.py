@@ -1,6 +1,6 @@
 """A store in process memory, for tests, development and services of one process."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from time import time_ns
 from typing import Final, cast
@@ -15,6 +15,7 @@ from ...core.key_format import Token
 from ...core.leases import Lease, Leases, SlotReading, acquire, live, release, renew
 from ...core.limits import Limit, LimitWindows, OwnLimits, bound
 from ...core.plans import Organization, PlanBook
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ...core.row_seals import counted_account, counted_key, tally
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import DAY
@@ -35,7 +36,9 @@ from ..answers import (
     Rows,
     Usage,
     Verdict,
+    limits_of,
     reading_state,
+    refusal_of,
 )
 from ..base import IoMode, Store
 from ..runtime.process_hooks import own_lock
@@ -154,6 +157,53 @@ class MemoryStore(Store):
                 self._last_used[handle] = last_used_at = now
         key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
         return _admission(Admission, (_ADMITTED, key, plan, reading, named, None))
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        handle = token.handle
+        with self._lock:
+            now = self._clock() if now is None else now
+            key = self._keys.key(handle) if handle in self._rows else None
+            refusal = refusal_of(token, key, now, address)
+            if refusal is not None or key is None:
+                return refusal or UNKNOWN
+            owner, windows = key.organization, self._windows
+            placed = self._placed.get(owner)
+            plan = plans.plan_of(None if placed is None else Organization(owner, *placed), now)
+            named, granted = limits_of((), plan, key, now), None
+            if named is None:
+                reading, granted = windows.hit_leased(owner, plan.windows, now, cost, lease)
+            else:
+                windows.settle_leases(owner, plan.windows, now, lease.settled)
+                reading = windows.hit_limited(owner, plan.windows, named, now, cost)
+            if not reading.allowed:
+                return Admission(Verdict.LIMITED, key, plan, reading, named)
+            self._requests[handle] = self._requests.get(handle, 0) + 1
+            self._last_used[handle] = max(self._last_used.get(handle, now), now)
+            return Admission(_ADMITTED, self._keys.key(handle), plan, reading, named, granted)
+
+    async def settle_leases(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        settled: Sequence[Settlement],
+        now: int | None = None,
+    ) -> None:
+        with self._lock:
+            now = self._clock() if now is None else now
+            self._windows.settle_leases(organization, windows, now, settled)
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        with self._lock:
+            now = self._clock() if now is None else now
+            return self._windows.quota_leases(organization, now)
 
     async def insert(
         self,

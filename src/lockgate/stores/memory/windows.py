@@ -10,6 +10,7 @@ All give the reading of the third.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ...core.bounded_dict import BoundedDict
@@ -24,6 +25,18 @@ from ...core.limits import (
     settled_named,
 )
 from ...core.plans import LONGEST_SPAN
+from ...core.quota_leases import (
+    LeaseRequest,
+    QuotaLease,
+    QuotaLeases,
+    Settlement,
+    current,
+    hit_leased,
+    live,
+    lowered,
+    peek_leased,
+    until_settled,
+)
 from ...core.sliding_window import (
     EMPTY,
     CoalescedHits,
@@ -34,7 +47,6 @@ from ...core.sliding_window import (
     empty_state,
     hit,
     later,
-    peek,
     stands_until,
 )
 from .generations import Generations
@@ -42,6 +54,7 @@ from .limits import LimitCells
 
 _MAX_REFUSALS: Final = 10_000
 _MAX_COALESCED: Final = 1_000
+_SWEPT: Final = 2
 
 
 class _CachedRefusal(NamedTuple):
@@ -69,6 +82,8 @@ class LocalWindows(Generations[State]):
         """The fast paths by owner; a caller may extend one without :meth:`hit`."""
         self.limits: Final = LimitCells(capacity)
         """The cells of named limits."""
+        self._leases: dict[str, QuotaLeases] = {}
+        """Quota leases by owner, the latest change last."""
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
@@ -78,6 +93,8 @@ class LocalWindows(Generations[State]):
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Admit a cost in all windows of an owner, or refuse it; return the reading."""
+        if owner in self._leases:
+            return self.hit_leased(owner, windows, now, cost)[0]
         coalesced = self.coalesced.get(owner)
         if coalesced is not None:
             reading = coalesced.extend(windows, now, cost)
@@ -85,6 +102,39 @@ class LocalWindows(Generations[State]):
                 return reading
             self._present[owner] = self.coalesced.pop(owner).to_state()
         return self._hit_state(owner, windows, now, cost)
+
+    def hit_leased(
+        self,
+        owner: str,
+        windows: tuple[Window, ...],
+        now: int,
+        cost: int,
+        request: LeaseRequest | None = None,
+    ) -> tuple[Reading, QuotaLease | None]:
+        """Do :meth:`hit`, settle quota leases and grant one; return this with the reading."""
+        state = self.take(owner) or empty_state(windows)
+        leases = self._leases.get(owner, ())
+        reading, state, leases, lease = hit_leased(state, leases, windows, now, cost, request)
+        self.put(owner, state, now)
+        self._keep_leases(owner, leases, now)
+        return reading, lease
+
+    def settle_leases(
+        self, owner: str, windows: tuple[Window, ...], now: int, settled: Iterable[Settlement] = ()
+    ) -> QuotaLeases:
+        """Settle quota leases of an owner, count those past their deadline, and return the rest."""
+        before = self._leases.get(owner, ())
+        if not before:
+            return ()
+        state = self.take(owner) or empty_state(windows)
+        state, leases = current(state, before, windows, now, settled)
+        self.put(owner, state, now)
+        self._keep_leases(owner, leases, now)
+        return leases
+
+    def quota_leases(self, owner: str, now: int) -> QuotaLeases:
+        """Return the quota leases of an owner that are out."""
+        return live(self._leases.get(owner, ()), now)
 
     def hit_limited(
         self,
@@ -105,9 +155,12 @@ class LocalWindows(Generations[State]):
         """
         if limits.quotas:
             limits = limits.at(now, owner)
+        leases = self.settle_leases(owner, windows, now) if windows else ()
+        if leases:
+            windows = lowered(windows, leases)
         before, kept = self.limits.read(owner, limits)
         room = crowded(before, kept)
-        if windows and room is None:
+        if windows and room is None and not leases:
             cells: State = tuple(EMPTY if one is None else one for one in before)
             judge = hit_named if limits.quotas else hit
             of_limits, after = judge(cells, limits.windows, now, cost)
@@ -132,7 +185,7 @@ class LocalWindows(Generations[State]):
         if state is not None or (windows and reading.allowed):
             self.put(owner, after, now)
         self.limits.write(owner, limits, before, cells, now)
-        return reading
+        return until_settled(reading, leases)
 
     def _hit_state(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Repeat a cached refusal, or apply the rule to the owner's state and store the new one."""
@@ -189,11 +242,25 @@ class LocalWindows(Generations[State]):
             state = coalesced.to_state()
         else:
             state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
+        leases = self._leases.get(owner, ()) if windows else ()
         if limits is None:
-            return peek(state, windows, now)
+            return peek_leased(state, leases, windows, now)
+        if leases:
+            state, leases = current(state, leases, windows, now)
+            windows = lowered(windows, leases)
         limits = limits.at(now, owner)
         cells, _ = self.limits.read(owner, limits)
-        return peek_limited(state if windows else (), windows, cells, limits.windows, now)
+        of_plan = state if windows else ()
+        return until_settled(peek_limited(of_plan, windows, cells, limits.windows, now), leases)
+
+    def _keep_leases(self, owner: str, leases: QuotaLeases, now: int) -> None:
+        """Keep the leases of an owner, and drop a few that were never looked at again."""
+        self._leases.pop(owner, None)
+        if leases:
+            self._leases[owner] = leases
+        for other in [one for one, _ in zip(self._leases, range(_SWEPT), strict=False)]:
+            if max(lease.deadline for lease in self._leases[other]) < now - LONGEST_SPAN:
+                del self._leases[other]
 
     def _begin_generation(self, now: int) -> None:
         self._end_coalescing()
