@@ -8,6 +8,7 @@ object that uses them says ``io = "both"``.
 import asyncio
 from collections.abc import Coroutine, Iterable
 from concurrent.futures import CancelledError, Future
+from time import sleep
 from typing import Any, Final, TypeVar
 
 from .errors import ConfigurationError
@@ -70,10 +71,12 @@ async def outcome(future: "Future[T]", timeout: float | None = None) -> T:
         raise
 
 
-async def pause() -> None:
-    """Yield to other tasks of the event loop, if asyncio runs one."""
+async def pause(seconds: float = 0) -> None:
+    """Wait, in an event loop or by blocking; without seconds yield to other tasks of the loop."""
     if loop_runs():
-        await asyncio.sleep(0)
+        await asyncio.sleep(seconds)
+    elif seconds:
+        sleep(seconds)
 
 
 async def together(flows: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -5,10 +5,9 @@ of its history in a second. A process that is killed loses the counts of its las
 ends in any other way loses none.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator
 from itertools import islice
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final, TypeVar, cast
 
 from ..clock import Clock, wall_clock
@@ -25,7 +24,7 @@ from ..stores.resilience.store import PATIENCE, ResilientStore
 from ..stores.resilience.wrapping import Wrapper
 from ..stores.runtime.background import BackgroundTask
 from ..stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
-from ..sync import loop_runs, run
+from ..sync import pause, run
 
 Client = TypeVar("Client")
 
@@ -196,7 +195,7 @@ class UsageRecorder:
         earlier, until = self._writing.copy(), monotonic() + PATIENCE
         await self.write()
         while earlier & self._writing and monotonic() < until:
-            await (asyncio.sleep(_PAUSE) if loop_runs() else _sleep())
+            await pause(_PAUSE)
 
     async def _write(self) -> None:
         mark = object()
@@ -293,7 +292,3 @@ def _parts(
     owners = iter([*additions])
     while some := {owner: additions[owner] for owner in islice(owners, _WRITTEN_AT_ONCE)}:
         yield some
-
-
-async def _sleep() -> None:
-    sleep(_PAUSE)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lockgate.core import sliding_window as rule
 from lockgate.core.leases import Lease
 from lockgate.core.plans import Organization
+from lockgate.core.quota_leases import QuotaLease
 from lockgate.core.timestamps import SECOND
 from lockgate.stores.sql.codec import (
     idle_day,
@@ -26,6 +27,7 @@ from ..making import BOOK, NOW
 
 ANY_TEXT = st.text(st.characters(codec=None), min_size=1, max_size=128)
 CREATOR = BOOK.plan_of(Organization("x", "creator"), 0).windows
+LEASES = (QuotaLease("0123456789abcdef", 20, NOW, SECOND), QuotaLease("f" * 16, 2**53 - 1, 0, 1))
 
 
 @given(ANY_TEXT)
@@ -40,7 +42,8 @@ def test_any_state_is_decoded_as_it_was_encoded(steps: list[tuple[int, int]]) ->
     for step, cost in steps:
         now += step
         _, state = rule.hit(state, CREATOR, now, cost)
-        assert read_state(write_state(state), CREATOR) == state
+        assert read_state(write_state(state), CREATOR) == (state, ())
+        assert read_state(write_state(state, LEASES), CREATOR) == (state, LEASES)
 
 
 def test_a_busy_state_is_small() -> None:

@@ -16,6 +16,7 @@ from ...core.key_format import Token
 from ...core.key_search import KeySearch
 from ...core.limits import Limit, LimitWindows
 from ...core.plans import Organization, PlanBook
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError
 from ...events import Events
@@ -43,9 +44,9 @@ from ..resilience.store import ResilientCache, ResilientPrimary, ResilientStore
 from ..resilience.wrapping import Wrapper
 from ..runtime.background import BackgroundTask
 from ..runtime.process_hooks import at_process_end, ends_without_hooks, logger
+from ..usage_buffer import UsageBuffer
 from .base import CacheStore, PrimaryStore
 from .revocation import Copies
-from .usage_buffer import UsageBuffer
 
 T = TypeVar("T")
 
@@ -127,10 +128,13 @@ class CachedStore(Wrapper):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
         local, asked_at = self._limits, monotonic()
         try:
-            if limits:
+            if lease is not None:
+                admission = await self.cache.admit_leased(token, cost, plans, lease, now, address)
+            elif limits:
                 admission = await self.cache.admit(token, cost, plans, now, address, limits)
             else:
                 admission = await self.cache.admit(token, cost, plans, now, address)
@@ -152,6 +156,29 @@ class CachedStore(Wrapper):
             if self._background.due_by <= asked_at:
                 self._background.used()
         return admission
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        return await self.admit(token, cost, plans, now, address, lease=lease)
+
+    async def settle_leases(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        settled: Sequence[Settlement],
+        now: int | None = None,
+    ) -> None:
+        await self.cache.settle_leases(organization, windows, settled, now)
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return await self.cache.quota_leases(organization, now)
 
     async def hit(
         self,

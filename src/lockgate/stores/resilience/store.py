@@ -23,6 +23,7 @@ from ...core.holds import HoldAction, HoldAnswer, Take
 from ...core.key_format import Token
 from ...core.limits import Limit, LimitWindows
 from ...core.plans import UNSEEN, Organization, PlanBook
+from ...core.quota_leases import LeaseRequest
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, LockgateError
 from ...events import Events
@@ -46,6 +47,7 @@ from .deadlines import (
 )
 from .failures import counts_for_breaker, is_outage, kind_of
 from .local_limits import LocalLimits
+from .older_leases import ANSWERED_LATER, leases_ended, organization_of
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
 
@@ -55,7 +57,7 @@ PATIENCE: Final = 5.0
 URGENT: Final = frozenset(
     {
         *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
-        *("acquire", "renew", "release", "held", "hold"),
+        *("acquire", "renew", "release", "held", "hold", "settle_leases"),
         *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
     }
 )
@@ -164,6 +166,7 @@ class ResilientStore(Wrapper):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
         refusals, breaker, counting = self.refusals, self.breaker, self._counting
         started_at = monotonic()
@@ -172,7 +175,7 @@ class ResilientStore(Wrapper):
         until = until if outer is None or until < outer else outer
         outside = UNTIL.set(until)
         try:
-            if refusals.refusals and (limits or refusals.may_refuse(token)):
+            if refusals.refusals and lease is None and (limits or refusals.may_refuse(token)):
                 refused = await refusals.repeat(token, cost, now, address, limits)
                 if refused is not None:
                     self._metrics.repeated_refusals += 1
@@ -185,11 +188,14 @@ class ResilientStore(Wrapper):
             trying = breaker.enter() if breaker.failures else False
             version, asked_at = refusals.version, refusals.clock()
             try:
-                if self._direct and not limits:
+                if self._direct and not limits and lease is None:
                     admission = await self.inner.admit(token, cost, plans, now, address)
-                else:
+                elif lease is None:
                     asked = token, cost, plans, now, address, *((limits,) if limits else ())
                     admission = await self._reach(self.inner.admit, asked, {})
+                else:
+                    leased = token, cost, plans, lease, now, address
+                    admission = await self._reach(self.inner.admit_leased, leased, {})
             except BaseException as failure:
                 self._judge("admit", failure, trying, started_at, until)
                 raise
@@ -217,6 +223,17 @@ class ResilientStore(Wrapper):
         if self._metrics.times_calls:
             self._metrics.call(StoreCall(self.system, "admit", monotonic() - started_at))
         return admission
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        return await self.admit(token, cost, plans, now, address, lease=lease)
 
     async def hit(
         self,
@@ -293,10 +310,13 @@ class ResilientStore(Wrapper):
             self.breaker.obey()
             with within(self._patience):
                 try:
-                    return await self._reach(call, args, kwargs)
+                    answer = await self._reach(call, args, kwargs)
                 except TimeoutError:
                     self._tell_late(self._patience)
                     raise
+            if verb in ANSWERED_LATER:
+                await leases_ended(self, organization_of(args))
+            return answer
         finally:
             if verb in _CHANGES:
                 self.refusals.forget()

@@ -39,6 +39,9 @@ class Wrapper(Store):
 
     now = passed(Store.now)
     admit = passed(Store.admit)
+    admit_leased = passed(Store.admit_leased)
+    settle_leases = passed(Store.settle_leases)
+    quota_leases = passed(Store.quota_leases)
     change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
     warnings = passed(Store.warnings)

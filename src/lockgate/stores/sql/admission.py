@@ -20,6 +20,17 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.holds import PREFIX, Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.limits import Limit, LimitWindows, changed_fields, crowded, hit_limited, span_of
 from ...core.plans import Organization, PlanBook
+from ...core.quota_leases import (
+    LONGEST,
+    LeaseRequest,
+    QuotaLease,
+    QuotaLeases,
+    Settlement,
+    current,
+    hit_leased,
+    lowered,
+    until_settled,
+)
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Cells, Reading, State, Window, hit
 from ...core.timestamps import DAY
@@ -88,6 +99,8 @@ class Admit(NamedTuple):
     limits: tuple[Limit, ...] | None = None
     """The named limits of the rule, to charge with those of the plan and the key; None: neither
     the rule, nor any plan, nor the key has some."""
+    lease: LeaseRequest | None = None
+    """Quota leases to settle and one to grant."""
 
 
 class Holding(NamedTuple):
@@ -99,7 +112,17 @@ class Holding(NamedTuple):
     """The instant in microseconds; None: the server's clock."""
 
 
-Charge = Hit | Admit | Holding
+class Settling(NamedTuple):
+    """The end of quota leases of an organization."""
+
+    organization: str
+    windows: tuple[Window, ...]
+    settled: Sequence[Settlement]
+    now: int | None
+    """The instant in microseconds; None: the server's clock."""
+
+
+Charge = Hit | Admit | Holding | Settling
 
 
 class MOVED:
@@ -107,7 +130,7 @@ class MOVED:
     verified: read and verify the key again, outside of any lock."""
 
 
-Outcome = Reading | Admission | HoldAnswer | type[MOVED] | Exception
+Outcome = Reading | Admission | HoldAnswer | QuotaLeases | type[MOVED] | Exception
 
 
 _REHEARSED: Final = (1, 2, 4, 8, 16)
@@ -288,7 +311,9 @@ _Named = LimitWindows | Exception | None
 
 def _has_limits(charge: Charge) -> bool:
     """Return whether a charge needs rows of named limits or budgets."""
-    return isinstance(charge, Holding) or charge.limits is not None
+    if isinstance(charge, Holding | Settling):
+        return isinstance(charge, Holding)
+    return charge.limits is not None
 
 
 def _fields(charge: Charge, limits: _Named) -> Sequence[str]:
@@ -316,7 +341,7 @@ def _named(
         if isinstance(charge, Hit):
             return charge.limits and charge.limits.at(now, charge.organization)
         if (
-            isinstance(charge, Holding)
+            isinstance(charge, Holding | Settling)
             or charge.limits is None
             or key is None
             or isinstance(key, UnreadableState)
@@ -345,6 +370,8 @@ def _judge(
             return account.hit(charge.windows, now, charge.cost, limits)
         if isinstance(charge, Holding):
             return account.hold(charge.action, now)
+        if isinstance(charge, Settling):
+            return account.settle(charge.windows, now, charge.settled)
         if isinstance(key, UnreadableState):
             return key
         return _admit(charge, account, key, now, limits)
@@ -369,10 +396,17 @@ def _admit(
         return Admission(Verdict.ELSEWHERE, key)
     assigned = charge.assigned if charge.resolved else account.organization()
     plan = charge.plans.plan_of(assigned, now)
-    reading = account.hit(plan.windows, now, charge.cost, limits)
+    lease = None
+    if charge.lease is None:
+        reading = account.hit(plan.windows, now, charge.cost, limits)
+    elif limits is None:
+        reading, lease = account.hit_leased(plan.windows, now, charge.cost, charge.lease)
+    else:
+        account.settle(plan.windows, now, charge.lease.settled)
+        reading = account.hit(plan.windows, now, charge.cost, limits)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading, limits)
-    return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading, limits)
+    return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading, limits, lease)
 
 
 class _Account:
@@ -386,6 +420,7 @@ class _Account:
         "id",
         "idle_day",
         "kept_limits",
+        "leases",
         "limit_days",
         "limits",
         "new_idle_day",
@@ -406,6 +441,8 @@ class _Account:
         except UnreadableState as failure:
             self.uses, self.failure = {}, failure
         self.state: State | None = None
+        self.leases: QuotaLeases = ()
+        """The quota leases in the state."""
         self.changed = False
         self.new_idle_day = False
         self.limits: dict[str, Cells | None] = {}
@@ -454,30 +491,74 @@ class _Account:
         limits: LimitWindows | None = None,
     ) -> Reading:
         """Charge the windows, and named limits with them."""
+        self._read_windows(windows)
+        if self.leases and windows:
+            if limits is None:
+                return self.hit_leased(windows, now, cost)[0]
+            self.settle(windows, now)
+            reading = self._hit_limited(lowered(windows, self.leases), now, cost, limits)
+            return until_settled(reading, self.leases)
+        if limits is not None:
+            return self._hit_limited(windows, now, cost, limits)
+        reading, state = hit(self.state or (), windows, now, cost)
+        self._keep(state, windows, now)
+        return reading
+
+    def hit_leased(
+        self, windows: tuple[Window, ...], now: int, cost: int, request: LeaseRequest | None = None
+    ) -> tuple[Reading, QuotaLease | None]:
+        """Charge the windows, settle quota leases and grant one."""
+        state = self._read_windows(windows)
+        reading, state, leases, lease = hit_leased(state, self.leases, windows, now, cost, request)
+        self._keep(state, windows, now, leases)
+        return reading, lease
+
+    def settle(
+        self, windows: tuple[Window, ...], now: int, settled: Iterable[Settlement] = ()
+    ) -> QuotaLeases:
+        """Settle quota leases, count those past their deadline, and return the rest."""
+        state = self._read_windows(windows)
+        if self.leases:
+            state, leases = current(state, self.leases, windows, now, settled)
+            self._keep(state, windows, now, leases)
+        return self.leases
+
+    def _read_windows(self, windows: tuple[Window, ...]) -> State:
+        """Decode the windows; empty where named limits alone are charged."""
         if self.failure is not None:
             raise self.failure
         if self.state is None and windows:
             try:
-                self.state = read_state(self.stored_windows, windows)
+                self.state, self.leases = read_state(self.stored_windows, windows)
             except UNREADABLE as failure:
                 raise UnreadableState(read_id(self.id), ROW, EMPTY_COLUMNS) from failure
-        if limits is None:
-            reading, state = hit(self.state or (), windows, now, cost)
-        else:
-            reading, state = self._hit_limited(windows, now, cost, limits)
-        if windows and state is not self.state:
-            self.state = state
-            self.changed = True
-            longest = max([span + grain for _, span, _, grain in windows], default=0)
-            day = idle_day(now + longest)
-            if self.idle_day is None or day > self.idle_day:
-                self.idle_day = day
-                self.new_idle_day = True
-        return reading
+        return self.state or ()
+
+    def _keep(
+        self,
+        state: State,
+        windows: tuple[Window, ...],
+        now: int,
+        leases: QuotaLeases | None = None,
+    ) -> None:
+        """Note the state to write; None: the leases are those of before."""
+        if leases is None:
+            leases = self.leases
+        if not windows or (state is self.state and leases is self.leases):
+            return
+        self.state, self.leases = state, leases
+        self.changed = True
+        longest = max([span + grain for _, span, _, grain in windows], default=0)
+        if leases:
+            longest += LONGEST
+        day = idle_day(now + longest)
+        if self.idle_day is None or day > self.idle_day:
+            self.idle_day = day
+            self.new_idle_day = True
 
     def _hit_limited(
         self, windows: tuple[Window, ...], now: int, cost: int, limits: LimitWindows
-    ) -> tuple[Reading, State]:
+    ) -> Reading:
         before = [self.limits[field] for field in limits.fields]
         reading, state, after = hit_limited(
             (self.state or ()) if windows else (),
@@ -491,7 +572,8 @@ class _Account:
         for field, cells in changed_fields(limits, before, after):
             self.kept_limits += self.limits[field] is None
             self.limits[field] = self.changed_limits[field] = cells
-        return reading, state
+        self._keep(state, windows, now)
+        return reading
 
     def hold(self, action: HoldAction, now: int) -> HoldAnswer:
         """Take, settle or renew a hold, or read budgets."""
@@ -514,7 +596,7 @@ class _Account:
     def windows(self) -> bytes:
         """Return the encoded windows after a change."""
         assert self.state is not None
-        return write_state(self.state)
+        return write_state(self.state, self.leases)
 
 
 def _clock(cursor: Cursor, held: Held) -> int:

@@ -10,13 +10,15 @@ from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDetails
 from ...core.leases import Lease, Leases
 from ...core.plans import Organization
+from ...core.quota_leases import QuotaLease, QuotaLeases
 from ...core.sliding_window import Cells, State, Window, empty_state
 from ...core.timestamps import DAY
 from ..answers import UNREADABLE, UnreadableState, reading_state
 
 _HEAD = Struct("<BB")
 _CELLS = Struct("<qqqqqI")
-_FORMAT = 1
+_LEASE = Struct("<8sqqq")
+_FORMAT, _LEASED = 1, 2
 _USE = Struct("<Bqq")
 ROW = "its row in the table of organizations"
 """The ``where`` of an :class:`UnreadableState`."""
@@ -56,7 +58,7 @@ def read_cells(value: bytes) -> Cells:
     Raises:
         ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
     """
-    (cells,) = read_state(bytes(value), ())
+    (cells,), _ = read_state(bytes(value), ())
     return cells
 
 
@@ -65,25 +67,30 @@ def limit_id(organization: bytes, field: str) -> bytes:
     return sha256(field.encode("ascii") + b"\n" + organization).digest()
 
 
-def write_state(state: State) -> bytes:
-    """Encode the state of windows: 46 bytes for each window, and 16 for each older cell."""
-    parts = [_HEAD.pack(_FORMAT, len(state))]
+def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
+    """Encode the state of windows: 46 bytes for each window, and 16 for each older cell.
+
+    The quota leases that are out follow, 32 bytes each, in a format of its own: a process of a
+    release that does not know them refuses the organization's requests until they have ended.
+    """
+    parts = [_HEAD.pack(_LEASED if leases else _FORMAT, len(state))]
     for used, oldest, first, last, count, older in state:
         parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
+    parts += (_LEASE.pack(bytes.fromhex(id), *numbers) for id, *numbers in leases)
     return b"".join(parts)
 
 
-def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
-    """Decode a state of :func:`write_state`.
+def read_state(value: bytes | None, windows: tuple[Window, ...]) -> tuple[State, QuotaLeases]:
+    """Decode a state of :func:`write_state`, and the quota leases.
 
     Raises:
         ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
     """
     if value is None:
-        return empty_state(windows)
+        return empty_state(windows), ()
     format, windows_kept = _HEAD.unpack_from(value)
-    if format != _FORMAT:
-        raise ValueError(f"Window state has format {format}: lockgate here reads {_FORMAT}.")
+    if format not in (_FORMAT, _LEASED):
+        raise ValueError(f"Window state has format {format}: lockgate here reads {_LEASED}.")
     at = _HEAD.size
     state: list[Cells] = []
     for _ in range(windows_kept):
@@ -91,9 +98,13 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> State:
         at += _CELLS.size
         state.append((used, oldest, first, last, count, value[at : at + length]))
         at += length
-    if at != len(value):
+    leases: QuotaLeases = ()
+    if format == _LEASED:
+        rows = _LEASE.iter_unpack(value[at:])
+        leases = tuple(QuotaLease(id.hex(), *numbers) for id, *numbers in rows)
+    elif at != len(value):
         raise ValueError(f"Window state ends at {len(value)} instead of {at}.")
-    return tuple(state)
+    return tuple(state), leases
 
 
 def idle_day(until: int) -> int:

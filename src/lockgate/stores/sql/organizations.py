@@ -8,7 +8,9 @@ from sqlalchemy import Connection, case, delete, select, update
 from ...core.leases import Lease, Leases, live
 from ...core.limits import LimitWindows, peek_limited
 from ...core.plans import Organization
-from ...core.sliding_window import Reading, Window, peek
+from ...core.quota_leases import QuotaLeases, current, lowered, peek_leased, until_settled
+from ...core.quota_leases import live as live_leases
+from ...core.sliding_window import EMPTY, Reading, State, Window
 from ..answers import reading_state
 from .codec import (
     EMPTY_COLUMNS,
@@ -24,6 +26,7 @@ from .codec import (
     write_id,
     write_leases,
     write_overrides,
+    write_state,
 )
 from .databases import Database
 from .tables import Tables
@@ -84,9 +87,15 @@ class Organizations:
         connection.execute(mine.values(plan=organization.plan, overrides=overrides))
 
     def reset(self, connection: Connection, id: str) -> None:
-        """Empty the windows and the named limits of a locked organization."""
-        mine = update(self._table).where(self._table.c.id == write_id(id))
-        connection.execute(mine.values(windows=None))
+        """Empty the windows and the named limits of a locked organization.
+
+        Quota leases stay, with the empty windows that their units will be counted in.
+        """
+        columns = self._table.c
+        mine = columns.id == write_id(id)
+        state, leases = self._state(connection, id, ())
+        kept = write_state((EMPTY,) * len(state), leases) if leases else None
+        connection.execute(update(self._table).where(mine).values(windows=kept))
         if self._tables.has_limits:
             limits = self._tables.limits
             connection.execute(delete(limits).where(limits.c.organization == write_id(id)))
@@ -111,21 +120,38 @@ class Organizations:
         named: LimitWindows | None,
     ) -> Reading:
         """Return the reading of an organization's windows and named limits, without a charge."""
-        column = self._table.c.windows
         id = write_id(organization)
-        value = connection.scalar(select(column).where(self._table.c.id == id)) if windows else None
-        with reading_state(organization, ROW, EMPTY_COLUMNS):
-            state = read_state(value, windows)
+        state, leases = self._state(connection, organization, windows) if windows else ((), ())
         now = self._database.now(connection) if now is None else now
         if named is None:
-            return peek(state, windows, now)
+            return peek_leased(state, leases, windows, now)
+        if leases:
+            state, leases = current(state, leases, windows, now)
+            windows = lowered(windows, leases)
         named = named.at(now, organization)
         limits = self._tables.limits
         ids = [limit_id(id, field) for field in named.fields]
         found = connection.execute(select(limits.c.id, limits.c.cells).where(limits.c.id.in_(ids)))
         with reading_state(organization, LIMIT_ROWS, REMOVE_LIMITS):
             cells = {bytes(one): read_cells(value) for one, value in found}
-        return peek_limited(state, windows, [cells.get(one) for one in ids], named.windows, now)
+        reading = peek_limited(state, windows, [cells.get(one) for one in ids], named.windows, now)
+        return until_settled(reading, leases)
+
+    def quota_leases(
+        self, connection: Connection, organization: str, now: int | None
+    ) -> QuotaLeases:
+        """Return the quota leases of an organization that are out."""
+        _, leases = self._state(connection, organization, ())
+        return live_leases(leases, self._database.now(connection) if now is None else now)
+
+    def _state(
+        self, connection: Connection, organization: str, windows: tuple[Window, ...]
+    ) -> tuple[State, QuotaLeases]:
+        """Return the state of an organization's windows, and its quota leases."""
+        columns = self._table.c
+        mine = select(columns.windows).where(columns.id == write_id(organization))
+        with reading_state(organization, ROW, EMPTY_COLUMNS):
+            return read_state(connection.scalar(mine), windows)
 
     def held(self, connection: Connection, organization: str, now: int | None) -> tuple[Lease, ...]:
         """Return the live leases of an organization."""

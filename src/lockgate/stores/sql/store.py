@@ -21,6 +21,7 @@ from ...core.key_search import IMPORTED, KeySearch
 from ...core.leases import Lease, Leases, SlotReading, acquire, release, renew
 from ...core.limits import Limit, LimitWindows
 from ...core.plans import Organization, PlanBook
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import SECOND
@@ -52,7 +53,7 @@ from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
-from .admission import Admit, Hit, Holding, Ledger
+from .admission import Admit, Hit, Holding, Ledger, Settling
 from .change_counter import ChangeCounter
 from .change_log import ChangeLog, Moment
 from .codec import read_organization, write_id
@@ -213,6 +214,7 @@ class SqlStore(PrimaryStore):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
         executor = self._executors.here()
         while True:
@@ -243,6 +245,7 @@ class SqlStore(PrimaryStore):
                 assigned,
                 address,
                 limits if is_limited else None,
+                lease,
             )
             outcome = await executor.charge(charge)
             if isinstance(outcome, Admission):
@@ -250,6 +253,31 @@ class SqlStore(PrimaryStore):
             if isinstance(outcome, Exception):
                 raise outcome
             self._key_hints.pop(token.handle, None)  # It has changed.
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        return await self.admit(token, cost, plans, now, address, lease=lease)
+
+    async def settle_leases(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        settled: Sequence[Settlement],
+        now: int | None = None,
+    ) -> None:
+        outcome = await self._executors.here().charge(Settling(organization, windows, settled, now))
+        if isinstance(outcome, Exception):
+            raise outcome
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return await self._read(lambda c: self._organizations.quota_leases(c, organization, now))
 
     async def hit(
         self,

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from ..answers import OutcomeUnknown, Usage
-from ..resilience.deadlines import Overdue
-from ..runtime.process_hooks import after_fork_in_child, own_lock
-from .base import PrimaryStore
+from .answers import OutcomeUnknown, Usage
+from .base import KeyStore
+from .resilience.deadlines import Overdue
+from .runtime.process_hooks import after_fork_in_child, own_lock
 
 
 class UsageBuffer:
@@ -20,14 +20,18 @@ class UsageBuffer:
         """Drop the counts in a child process: the parent writes them (K7)."""
         self._used: dict[str, Usage] = {}
 
-    def add(self, handle: str, at: int) -> None:
-        """Count one use, at an instant in microseconds."""
+    def __len__(self) -> int:
+        return len(self._used)
+
+    def add(self, handle: str, at: int, requests: int = 1) -> None:
+        """Count uses, of which the last was at an instant in microseconds."""
         with self._lock:
             before = self._used.get(handle)
             if before is None:
-                self._used[handle] = Usage(1, at)
+                self._used[handle] = Usage(requests, at)
             else:
-                self._used[handle] = Usage(before.requests + 1, max(before.last_used_at, at))
+                requests += before.requests
+                self._used[handle] = Usage(requests, max(before.last_used_at, at))
 
     def take(self) -> dict[str, Usage]:
         """Return the counts and start anew; the caller has to write them."""
@@ -35,14 +39,14 @@ class UsageBuffer:
             used, self._used = self._used, {}
         return used
 
-    async def write(self, used: Mapping[str, Usage], primary: PrimaryStore) -> None:
+    async def write(self, used: Mapping[str, Usage], store: KeyStore) -> None:
         """Write counts from :meth:`take`.
 
         Failed ones are counted again, unless the outcome is unknown: those count once or not at
         all (D33).
         """
         try:
-            await primary.add_usage(used)
+            await store.add_usage(used)
         except (OutcomeUnknown, Overdue):
             return
         except Exception:
