@@ -43,12 +43,7 @@ from ..errors import ConfigurationError, LockgateError
 from ..sync import run
 from .answers import Admission, StoreError, Verdict
 from .base import Store
-from .resilience.older_leases import (
-    ANSWERED_LATER,
-    elapsing_clock,
-    leases_ended,
-    organization_of,
-)
+from .resilience.older_leases import ANSWERED_LATER, elapsing_clock, organization_of
 from .resilience.wrapping import Wrapper
 from .runtime.background import BackgroundTask
 from .runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
@@ -233,7 +228,7 @@ class LeasingStore(Wrapper):
     """Admits from quota leases of another store, where an organization is busy enough (D42).
 
     Args:
-        inner: the store.
+        inner: the store, which waits for older leases after a change, as a resilient one does.
         seconds: the span of a lease, 0.1 to 2.
         clock: the clock of the gate, in microseconds, if its calls bring their own time. Then idle
             leases are settled by :meth:`settle_idle` alone. None: the store's clock counts.
@@ -252,8 +247,6 @@ class LeasingStore(Wrapper):
         self._clock: Final = clock or elapsing_clock
         self._is_timed: Final = clock is None
         """Whether it settles idle leases by itself: no timer follows a clock of the caller."""
-        self._waits: Final = inner.io == "none"
-        """Whether it waits after a change; a resilient store does by itself."""
         self._usage: Final = UsageBuffer()
         self._usage_due = 0
         self._background: Final = BackgroundTask(self.settle_idle, often=ceil(_CHECKS / seconds))
@@ -327,10 +320,7 @@ class LeasingStore(Wrapper):
         try:
             if leases is not None:
                 await self._settle(organization, leases)
-            answer = await call(*args, **kwargs)
-            if self._waits:
-                await leases_ended(self.inner, organization)
-            return answer
+            return await call(*args, **kwargs)
         finally:
             if leases is not None:
                 with self._lock:

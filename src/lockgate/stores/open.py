@@ -3,11 +3,13 @@
 import re
 from typing import Final
 
+from ..clock import Clock
 from ..errors import ConfigurationError
 from ..events import Events
 from .base import Store
 from .cached.base import CacheStore, PrimaryStore
 from .cached.store import CachedStore
+from .leasing import LeasingStore
 from .memory.store import MemoryStore
 from .resilience.deadlines import DEADLINE
 from .resilience.local_limits import LocalLimits
@@ -82,17 +84,31 @@ def checked(store: object) -> Store:
 
 
 def resilient(
-    store: Store, events: Events, limits: LocalLimits, deadline: float = DEADLINE
+    store: Store,
+    events: Events,
+    limits: LocalLimits,
+    deadline: float = DEADLINE,
+    lease: float | None = None,
+    clock: Clock | None = None,
 ) -> Store:
-    """Return a store that is fit to serve requests: with a :class:`ResilientStore` around it.
+    """Return a store that is fit to serve requests: with a :class:`ResilientStore` around it, and
+    with a lease, in seconds, a :class:`LeasingStore` around that.
 
     A store in this process's memory is returned unchanged.
+
+    Raises:
+        ConfigurationError: the deadline or the lease is out of range.
     """
-    if store.io == "none":
-        return store
     if isinstance(store, CachedStore):
-        return store.resilient(events, limits, deadline)
-    return ResilientStore(store, events, limits, deadline)
+        served: Store = store.resilient(events, limits, deadline)
+    elif store.io == "none":
+        served = store
+    else:
+        served = ResilientStore(store, events, limits, deadline)
+    if lease is None:
+        return served
+    leasing = LeasingStore(served, lease, clock)
+    return store if store.io == "none" else leasing
 
 
 def _pair(primary: Store, cache: Store) -> Store:
