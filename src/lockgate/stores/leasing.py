@@ -197,13 +197,13 @@ class _Leases:
         """Count the demand."""
         self._units += cost
 
-    def request(self, at: int, cost: int, span: int) -> LeaseRequest | None:
+    def request(self, at: int, span: int) -> LeaseRequest | None:
         """Return what to ask the store for with an admission; None: nothing."""
         self.ended = [one for one in self.ended if one[1] > at]
         if self.asking or self.paused:
             return None
         elapsed = at - self._since
-        wanted = ceil((self._units + cost) * _DEMAND * span / max(elapsed, span // _CHECKS))
+        wanted = ceil(self._units * _DEMAND * span / max(elapsed, span // _CHECKS))
         if not 0 <= elapsed < span:
             self._units, self._since = 0, at
         if wanted < LEAST or at < self._direct_until:
@@ -222,6 +222,11 @@ class _Leases:
             self.ended = [one for one in self.ended if one[0] not in request.settled]
         if admission.lease is None and request.units:
             self._direct_until = at + request.span // _DIRECT_FOR
+        reading = admission.reading
+        if admission.verdict is Verdict.LIMITED and reading is not None:
+            # Until then a store that remembers the refusal repeats it.
+            stands = min(reading.wait, reading.reset - reading.now)
+            self._direct_until = max(self._direct_until, at + stands)
 
 
 class LeasingStore(Wrapper):
@@ -289,7 +294,7 @@ class LeasingStore(Wrapper):
                 if held.is_over(at, cost):
                     self._end(leases)
             if leases.held is None:
-                request = leases.request(at, cost, self._span)
+                request = leases.request(at, self._span)
         if request is None:
             admission = await self.inner.admit(token, cost, plans, now, address)
             with self._lock:

@@ -1,0 +1,379 @@
+"""Admissions from quota leases: several processes around one store, by a clock of the test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import Any
+
+import pytest
+
+from lockgate import Limit, Plan, PlanBook
+from lockgate.core.api_keys import ApiKey, KeyDetails
+from lockgate.core.key_format import Token
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.errors import ConfigurationError, StoreUnavailable
+from lockgate.events import Events
+from lockgate.stores.answers import Admission, OutcomeUnknown, Verdict
+from lockgate.stores.leasing import LeasingStore
+from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience.older_leases import ANSWERED_LATER, elapsing_clock
+from lockgate.stores.resilience.store import ResilientStore
+from lockgate.sync import run
+
+from .making import NOW, draft_of, new_key, token_of
+
+PLANS = PlanBook((Plan("free", 6000, None, None, 5), Plan("small", 60, None, None, 5)))
+
+
+class Clock:
+    """A clock of the test."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def __call__(self) -> int:
+        return self.at
+
+
+class Counted(MemoryStore):
+    """Counts the calls of admissions, and loses replies."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.asked: list[str] = []
+        self.loses = False
+
+    async def admit(self, *args: Any, **kwargs: Any) -> Admission:
+        self.asked.append("admit")
+        return await super().admit(*args, **kwargs)
+
+    async def admit_leased(self, *args: Any, **kwargs: Any) -> Admission:
+        self.asked.append("admit_leased")
+        answer = await super().admit_leased(*args, **kwargs)
+        if self.loses:
+            raise OutcomeUnknown
+        return answer
+
+    async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
+        self.asked.append("settle_leases")
+        await super().settle_leases(*args, **kwargs)
+
+
+class Scene:
+    """A store with one key, and processes around it."""
+
+    def __init__(self, processes: int = 1, *, lifetime: int | None = None) -> None:
+        self.clock = Clock()
+        self.inner = Counted(self.clock)
+        made = new_key()
+        self.key: ApiKey = run(self.inner.insert(draft_of(made, lifetime=lifetime), None))
+        self.token: Token = token_of(made)
+        self.processes = [
+            LeasingStore(ResilientStore(self.inner, Events(None)), 1, self.clock)
+            for _ in range(processes)
+        ]
+
+    def admit(
+        self, process: int = 0, token: Token | None = None, *, cost: int = 1, **kwargs: Any
+    ) -> Admission:
+        asked = token or self.token, cost, PLANS, self.clock.at
+        return run(self.processes[process].admit(*asked, **kwargs))
+
+    def warm(self, process: int = 0, *, requests: int = 40) -> None:
+        """Make a process busy enough for a lease."""
+        for _ in range(requests):
+            self.clock.at += SECOND // 100
+            self.admit(process)
+        assert self.out(), "it holds a lease"
+        self.inner.asked.clear()
+
+    def out(self) -> int:
+        return sum(one.units for one in run(self.inner.quota_leases("org_1")))
+
+    def used(self) -> int:
+        windows = PLANS.default.windows
+        return run(self.inner.peek("org_1", windows, self.clock.at)).used[0]
+
+    def requests(self) -> int:
+        found = run(self.inner.find(self.key.handle))
+        return 0 if found is None else found.request_count
+
+
+def test_a_busy_process_seldom_asks_the_store() -> None:
+    scene = Scene()
+    for _ in range(1000):
+        scene.clock.at += SECOND // 100
+        assert scene.admit().verdict is Verdict.ADMITTED
+    assert len(scene.inner.asked) < 30
+    run(scene.processes[0].flush())
+    assert scene.used() == 1000
+    assert scene.out() == 0
+    assert scene.requests() == 1000
+
+
+def test_a_quiet_process_takes_no_lease() -> None:
+    scene = Scene()
+    for _ in range(50):
+        scene.clock.at += SECOND
+        scene.admit()
+    assert scene.inner.asked == ["admit"] * 50
+
+
+def test_a_small_plan_is_never_leased() -> None:
+    scene = Scene()
+    run(scene.inner.put_organization(Organization("org_1", "small")))
+    admitted = 0
+    for _ in range(300):
+        scene.clock.at += SECOND // 100
+        admitted += scene.admit().verdict is Verdict.ADMITTED
+        assert scene.out() == 0
+    assert admitted == 60
+
+
+def test_readings_go_on_from_the_grant() -> None:
+    scene = Scene()
+    scene.warm()
+    first, second = scene.admit(), scene.admit(cost=3)
+    assert scene.inner.asked == []
+    assert first.reading is not None
+    assert second.reading is not None
+    assert second.reading.used == tuple(used + 3 for used in first.reading.used)
+    assert first.reading.remaining is not None
+    assert second.reading.remaining == first.reading.remaining - 3
+    assert second.reading.now == scene.clock.at
+    assert first.key is not None
+    assert second.key is not None
+    assert second.key.request_count == first.key.request_count + 1
+    assert second.key.last_used_at == scene.clock.at
+
+
+@pytest.mark.parametrize("processes", [1, 2, 5])
+def test_no_span_has_more_than_the_limit_whatever_processes_do(processes: int) -> None:
+    scene = Scene(processes)
+    admitted: deque[int] = deque()
+    calls = total = 0
+    for step in range(24_000):  # Two minutes of 1.3 times the limit.
+        scene.clock.at += 5_000 if step % 7 else 6_000
+        process = step * 7 % processes
+        if step % 5_000 == 4_999:  # It dies, and another takes its place.
+            store = ResilientStore(scene.inner, Events(None))
+            scene.processes[process] = LeasingStore(store, 1, scene.clock)
+        if scene.admit(process).verdict is Verdict.ADMITTED:
+            admitted.append(scene.clock.at)
+            total += 1
+        while admitted and admitted[0] <= scene.clock.at - MINUTE:
+            admitted.popleft()
+        assert len(admitted) <= 6000
+        if step % 20 == 0:
+            for leasing in scene.processes:
+                run(leasing.settle_idle())
+    calls = len(scene.inner.asked)
+    assert total > 11_500
+    assert calls < 0.3 * 24_000
+
+
+def test_a_key_is_admitted_from_a_lease_only_once_the_store_has_verified_it_since_the_grant() -> (
+    None
+):
+    scene = Scene()
+    other = new_key()
+    run(scene.inner.insert(draft_of(other), None))
+    scene.admit(token=token_of(other))
+    scene.warm()
+    scene.admit(token=token_of(other))
+    assert scene.inner.asked == ["admit"]
+    scene.admit(token=token_of(other))
+    assert scene.inner.asked == ["admit"]
+
+
+def test_a_wrong_secret_is_refused_while_its_key_is_admitted_from_a_lease() -> None:
+    scene = Scene()
+    scene.warm()
+    wrong = Token(scene.token.handle, b"wrong", scene.token._peppers)
+    assert scene.admit(token=wrong).verdict is Verdict.UNKNOWN
+
+
+def test_a_lease_ends_before_that_of_the_store() -> None:
+    scene = Scene()
+    scene.warm()
+    (lease,) = run(scene.inner.quota_leases("org_1"))
+    scene.clock.at = lease.deadline - 1
+    scene.admit()
+    assert scene.inner.asked == ["admit_leased"]
+
+
+def test_a_process_that_was_suspended_admits_nothing_from_its_lease() -> None:
+    scene = Scene()
+    scene.warm()
+    out, used = scene.out(), scene.used()
+    scene.clock.at += 10 * SECOND
+    scene.admit()
+    assert len(scene.inner.asked) == 1
+    assert used + 1 < scene.used() <= used + out + 1  # All that was out counts as used.
+
+
+def test_a_clock_that_steps_back_ends_a_lease_of_the_process() -> None:
+    scene = Scene()
+    scene.warm()
+    scene.clock.at -= MINUTE
+    scene.admit()
+    assert "admit" in scene.inner.asked[0]
+
+
+def test_an_expired_key_is_refused_while_a_lease_is_held() -> None:
+    scene = Scene(lifetime=SECOND)
+    for _ in range(99):
+        scene.clock.at += SECOND // 100
+        assert scene.admit().verdict is Verdict.ADMITTED
+    assert scene.out()
+    scene.clock.at = NOW + SECOND
+    assert scene.admit().verdict is Verdict.EXPIRED
+
+
+def test_an_allow_list_holds_for_admissions_from_a_lease() -> None:
+    scene = Scene()
+    details = KeyDetails(addresses=("192.0.2.0/24",))
+    assert run(scene.inner.update_if(scene.key, scene.key._replace(details=details)))
+    for _ in range(50):
+        scene.clock.at += SECOND // 100
+        scene.admit(address="192.0.2.7")
+    scene.inner.asked.clear()
+    assert scene.admit(address="192.0.2.8").verdict is Verdict.ADMITTED
+    assert scene.inner.asked == []
+    assert scene.admit(address="198.51.100.7").verdict is Verdict.ELSEWHERE
+
+
+def test_a_lost_reply_holds_no_lease_and_counts_its_units_until_the_deadline() -> None:
+    scene = Scene()
+    scene.inner.loses = True
+    lost = 0
+    for _ in range(40):
+        scene.clock.at += SECOND // 100
+        try:
+            scene.admit()
+        except (OutcomeUnknown, StoreUnavailable):
+            lost += 1
+    assert lost
+    out, used = scene.out(), scene.used()
+    assert out
+    scene.clock.at += SECOND
+    assert scene.used() == used + out
+
+
+def test_a_settlement_whose_reply_was_lost_is_made_again_and_counts_once() -> None:
+    scene = Scene()
+    scene.warm()
+    used, out = scene.used(), scene.out()
+    for _ in range(5):
+        scene.admit()
+    scene.inner.loses = True
+    (lease,) = run(scene.inner.quota_leases("org_1"))
+    scene.clock.at = lease.deadline - 100_000
+    with pytest.raises(OutcomeUnknown):
+        scene.admit()
+    scene.inner.loses = False
+    run(scene.processes[0].flush())
+    assert used + 5 <= scene.used() < used + 5 + out
+
+
+def test_a_child_process_has_no_lease() -> None:
+    scene = Scene()
+    scene.warm()
+    scene.processes[0].forked()
+    scene.admit()
+    assert scene.inner.asked == ["admit"]
+
+
+def test_a_process_that_changes_a_key_first_settles_its_own_lease() -> None:
+    scene = Scene()
+    scene.warm()
+    started = time.monotonic()
+    run(scene.processes[0].revoke_if_live("org_1", scene.key.id))
+    assert scene.out() == 0
+    assert scene.admit().verdict is Verdict.REVOKED
+    assert time.monotonic() - started < 30
+
+
+def test_a_change_of_plan_ends_the_lease_of_the_process_that_makes_it() -> None:
+    scene = Scene()
+    scene.warm()
+    run(scene.processes[0].put_organization(Organization("org_1", "small")))
+    admission = scene.admit()
+    assert admission.plan is not None
+    assert admission.plan.name == "small"
+
+
+def test_idle_leases_are_settled_before_their_deadline() -> None:
+    scene = Scene()
+    scene.warm()
+    used = scene.used()
+    (lease,) = run(scene.inner.quota_leases("org_1"))
+    scene.clock.at = lease.deadline - 50_000
+    run(scene.processes[0].settle_idle())
+    assert scene.out() == 0
+    assert scene.used() <= used + 40
+
+
+def test_requests_with_named_limits_ask_the_store() -> None:
+    scene = Scene()
+    scene.warm()
+    scene.admit(limits=(Limit("export", "1000/minute"),))
+    assert scene.inner.asked == ["admit"]
+
+
+def test_a_revocation_by_another_process_waits_for_the_leases_that_are_out() -> None:
+    made = new_key()
+    store = MemoryStore()
+    key = run(store.insert(draft_of(made), None))
+    resilient = ResilientStore(store, Events(None))
+    holder = LeasingStore(ResilientStore(store, Events(None)), 0.3)
+    token = token_of(made)
+    ended = threading.Event()
+    late: list[float] = []
+
+    def use() -> None:
+        while not ended.is_set():
+            started = time.monotonic()
+            admission = run(holder.admit(token, 1, PLANS))
+            if admission.verdict is Verdict.ADMITTED:
+                late.append(started)
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    try:
+        until = time.monotonic() + 30
+        while not run(store.quota_leases("org_1")):
+            assert time.monotonic() < until, "no lease was taken"
+            time.sleep(0.001)
+        run(resilient.revoke_if_live("org_1", key.id))
+        answered = time.monotonic()
+        time.sleep(0.01)
+    finally:
+        ended.set()
+        thread.join(30)
+        run(holder.close())
+    assert [one for one in late if one > answered] == []
+
+
+def test_verbs_that_change_what_a_lease_admits_are_answered_later() -> None:
+    assert {
+        "revoke_if_live",
+        "update_if",
+        "rotate_if",
+        "put_organization",
+        "claim_if_unclaimed",
+    } <= ANSWERED_LATER
+
+
+def test_the_clock_of_leases_runs_on() -> None:
+    assert elapsing_clock() <= elapsing_clock()
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.05, 2.5, float("inf"), float("nan")])
+def test_a_span_out_of_range_is_a_mistake(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"use 0\.1 to 2"):
+        LeasingStore(MemoryStore(), seconds)
