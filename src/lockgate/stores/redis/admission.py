@@ -10,7 +10,7 @@ the usage in one step, so most admissions take one round trip. The script answer
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from time import monotonic
 from typing import Any, Final, cast
@@ -24,6 +24,7 @@ from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
 from ...core.limits import Limit, LimitWindows, bound, combined
 from ...core.plans import Plan, PlanBook
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, current
 from ...core.sliding_window import Reading, Window
 from ..answers import (
     REFUSED_BY_STATE,
@@ -58,8 +59,15 @@ from .admission_codec import (
 )
 from .codec import RECORDS, read_claim, read_usage
 from .error_hints import LossReport
-from .key_hints import ADMIT, ADMIT_LIMITED, UNLIMITED, KeyHint
+from .key_hints import ADMIT, ADMIT_LEASED, ADMIT_LIMITED, UNLIMITED, KeyHint
 from .key_names import ORGANIZATION, REMOVED, Names, Place, fields_of, slot_of
+from .quota_lease_codec import (
+    NOTHING_GRANTED,
+    read_granted,
+    read_leases,
+    write_lease_request,
+    write_settled,
+)
 from .transport.client import RedisClient
 from .transport.commands import Call, Script, arguments, command, number, told_in
 from .transport.failures import Split, reraise
@@ -68,10 +76,13 @@ _HIT: Final = Script("hit.lua")
 _PEEK: Final = Script("peek.lua")
 _HIT_LIMITED: Final = Script("hit_limited.lua")
 _HIT_LIMITS: Final = Script("hit_limits.lua")
+_SETTLE_LEASES: Final = Script("settle_leases.lua")
+_QUOTA_LEASES: Final = Script("quota_leases.lua", None, ("windows",), repeatable=True)
 ADD_USAGE: Final = Script("keys.lua", "add_usage", ORGANIZATION)
 
 _ADMITTED: Final = Verdict.ADMITTED
 _CHARGE_ARGUMENTS: Final = 5
+_SETTLE_ARGUMENTS: Final = 6
 _LIMITED_ARGUMENTS: Final = 7
 _ALONE_ARGUMENTS: Final = 7
 _ALONE_HEAD: Final = 9
@@ -104,7 +115,7 @@ class Admissions(Store):
             UnreadableState: the stored state of the organization cannot be read.
         """
 
-    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
+    async def admit(  # noqa: PLR0912, PLR0915 - each further coroutine costs a microsecond
         self,
         token: Token,
         cost: int,
@@ -112,7 +123,9 @@ class Admissions(Store):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
+        """Admit a request; with ``lease`` as :meth:`admit_leased` does."""
         key_hint = self._key_hints.get(token.handle)
         if key_hint is None or (
             token.sealed != key_hint.sealed and not token.accepts(key_hint.key())
@@ -143,6 +156,11 @@ class Admissions(Store):
                 if named.quotas:
                     named = self._in_periods(named, now, key_hint.owner)
                 call = self._limited(key_hint, named, begun, request)
+                if lease is not None and lease.settled:
+                    await self.settle_leases(key_hint.owner, plan.windows, lease.settled, now)
+                lease = None
+            elif lease is not None:
+                call = _leased(key_hint, lease, begun, request)
             is_calm, asked_at = not nodes.failing, monotonic()
             try:
                 if is_calm:
@@ -154,19 +172,33 @@ class Admissions(Store):
             except (RedisError, OSError) as failure:
                 if is_calm:
                     self._report_failure(client, call, failure, asked_at)
-                answer = await self._admit_after(failure, key_hint, plan, cost, named)
+                answer = await self._admit_after(failure, key_hint, plan, cost, named, lease)
             if type(answer) is bytes and (verdict := answer[0]) < EXPIRED:
+                granted = None
+                if lease is not None:
+                    answer, granted = read_granted(answer, lease)
                 reading, requests, last = read_admission(answer, named)
                 if named is not None and named.quotas:
                     named = named.at(reading.now, key_hint.owner)
                 key = _api_key(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
                 judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
-                return _admission(Admission, (judged, key, plan, reading, named, None))
-            outcome = await self._admit_again(token, key_hint, plans, call, answer, named)
+                return _admission(Admission, (judged, key, plan, reading, named, granted))
+            outcome = await self._admit_again(token, key_hint, plans, call, answer, named, lease)
             if isinstance(outcome, Admission):
                 return outcome
             key_hint = outcome
         return UNKNOWN
+
+    async def admit_leased(
+        self,
+        token: Token,
+        cost: int,
+        plans: PlanBook,
+        lease: LeaseRequest,
+        now: int | None = None,
+        address: str | None = None,
+    ) -> Admission:
+        return await self.admit(token, cost, plans, now, address, lease=lease)
 
     async def _admit_again(
         self,
@@ -176,6 +208,7 @@ class Admissions(Store):
         call: Call,
         answer: object,
         named: LimitWindows | None,
+        lease: LeaseRequest | None,
     ) -> Admission | KeyHint:
         """Handle an answer that neither admits nor limits.
 
@@ -188,7 +221,7 @@ class Admissions(Store):
         if answer is None:
             raise OutcomeUnknown("this request may have been admitted before")
         if isinstance(answer, bytes):
-            return await self._admit_ended(key_hint, plans, call, answer, named) or key_hint
+            return await self._admit_ended(key_hint, plans, call, answer, named, lease) or key_hint
         kept = cast(list[bytes | None], answer)
         return await self._refresh_hint(token, key_hint, plans, *kept) or UNKNOWN
 
@@ -199,6 +232,7 @@ class Admissions(Store):
         plan: Plan,
         cost: int,
         named: LimitWindows | None,
+        lease: LeaseRequest | None,
     ) -> Any:
         """Repeat a call by parts whose keys are on two nodes; raise any other failure of a call.
 
@@ -206,7 +240,7 @@ class Admissions(Store):
             StoreError: the failure, translated.
         """
         if isinstance(failure, Split):
-            return await self._admit_by_parts(key_hint, plan, failure.call, cost, named)
+            return await self._admit_by_parts(key_hint, plan, failure.call, cost, named, lease)
         owner = key_hint.owner
         reraise(failure, owner, self._names.place(owner).removal)
 
@@ -217,6 +251,7 @@ class Admissions(Store):
         call: Call,
         expired: bytes,
         named: LimitWindows | None,
+        lease: LeaseRequest | None,
     ) -> Admission | None:
         """Refuse an expired key; if a temporary limit or a period has ended, repeat the request in
         the present ones.
@@ -239,14 +274,19 @@ class Admissions(Store):
         call = call._replace(text=begun + request)
         if named is not None:
             call = self._limited(key_hint, named, begun, request)
+        elif lease is not None:
+            call = _leased(key_hint, lease, begun, request)
         answer = await self._ask(call, key_hint.owner)
         if answer is None:
             raise OutcomeUnknown("this request may have been admitted before")
         if type(answer) is not bytes or answer[0] >= EXPIRED:
             return None
+        granted = None
+        if lease is not None:
+            answer, granted = read_granted(answer, lease)
         reading, requests, last = read_admission(answer, named)
         verdict = Verdict.ADMITTED if answer[0] == ADMITTED else Verdict.LIMITED
-        return Admission(verdict, key_hint.key(requests, last), plan, reading, named)
+        return Admission(verdict, key_hint.key(requests, last), plan, reading, named, granted)
 
     async def _refuse_address(
         self,
@@ -305,10 +345,16 @@ class Admissions(Store):
         return Call(key_hint.slot, begun + request, ADMIT_LIMITED, True, True)
 
     async def _admit_by_parts(
-        self, key_hint: KeyHint, plan: Plan, call: Call, cost: int, named: LimitWindows | None
+        self,
+        key_hint: KeyHint,
+        plan: Plan,
+        call: Call,
+        cost: int,
+        named: LimitWindows | None,
+        lease: LeaseRequest | None,
     ) -> Any:
-        """Do the work of :data:`ADMIT` or :data:`ADMIT_LIMITED` one Redis key at a time, with the
-        same answer.
+        """Do the work of :data:`ADMIT`, :data:`ADMIT_LIMITED` or :data:`ADMIT_LEASED` one Redis key
+        at a time, with the same answer. Leases are settled, and none is granted.
 
         While a slot moves, its keys may be on two nodes. Each call below names a single one, which
         Redis finds on either. A revocation after the first call counts as one during this request.
@@ -321,6 +367,9 @@ class Admissions(Store):
         kept = record, usage, placed = await self._read_record(key.organization, key.id)
         if not key_hint.is_still(place, record, placed):
             return [*kept]
+        if lease is not None and lease.settled:
+            now = read_instant(request)
+            await self.settle_leases(key.organization, plan.windows, lease.settled, now)
         answer, told = await self._hit_by_parts(
             key.organization, plan.windows, request, cost, named
         )
@@ -329,7 +378,8 @@ class Admissions(Store):
         if answer[0] == ADMITTED and not is_again:
             values = *fields_of(key.id), b"1", number(told_in(answer))
             usage = await self._ask(place.call(ADD_USAGE, *values)) or usage
-        return answer + (usage or NO_USAGE) + told
+        answer += (usage or NO_USAGE) + told
+        return answer if lease is None else answer + NOTHING_GRANTED
 
     async def _hit_by_parts(
         self,
@@ -417,6 +467,25 @@ class Admissions(Store):
             now = of_limits.now
         reading = read_reading(await self._charge(_PEEK, organization, windows, 1, now))
         return reading if of_limits is None else combined(reading, of_limits)
+
+    async def settle_leases(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        settled: Sequence[Settlement],
+        now: int | None = None,
+    ) -> None:
+        place = self._names.place(organization)
+        start, mark = charging(windows)
+        begun = _SETTLE_LEASES.start(_SETTLE_ARGUMENTS) + arguments(b"1", place.windows)
+        request = write_request(now, 0, inf, mark)
+        text = b"".join((begun, arguments(write_settled(settled)), start, request))
+        await self._ask(Call(place.slot, text, _SETTLE_LEASES, True), organization)
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        call = self._names.place(organization).call(_QUOTA_LEASES, number(now))
+        kept = await self._ask(call, organization)
+        return () if kept is None else current((), read_leases(kept[1]), (), int(kept[0]))[1]
 
     async def _hit_limited(
         self,
@@ -566,6 +635,19 @@ def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call
     """Return a call that touches only the windows of an organization."""
     begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
     return Call(place.slot, begun + request, script, True, True)
+
+
+def _leased(key_hint: KeyHint, lease: LeaseRequest, begun: bytes, request: bytes) -> Call:
+    """Return the call of an admission that settles leases and asks for one.
+
+    Args:
+        key_hint: of the key.
+        lease: what is asked.
+        begun: the start of a call without it.
+        request: the end of a call.
+    """
+    begun = key_hint.leased(write_lease_request(lease), begun)
+    return Call(key_hint.slot, begun + request, ADMIT_LEASED, True, True)
 
 
 def _alone(place: Place, limits: LimitWindows, now: int | None, cost: int, *, is_hit: bool) -> Call:

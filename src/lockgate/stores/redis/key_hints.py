@@ -12,9 +12,11 @@ from .key_names import Place, fields_of
 from .transport.commands import Script, arguments
 
 ADMIT: Final = Script("admit.lua")
+ADMIT_LEASED: Final = Script("admit_leased.lua")
 ADMIT_LIMITED: Final = Script("admit_limited.lua")
 _ARGUMENTS: Final = 10
 """The arguments: EVALSHA, the digest, the number of keys, two keys, five values."""
+_START: Final = len(ADMIT.start(_ARGUMENTS))
 _ARGUMENTS_OF_LIMITED: Final = 12
 """One key and one value more; the fields come on top."""
 AT_MOST: Final = 131_072
@@ -116,6 +118,12 @@ class KeyHint:
         names = arguments(b"3", place.organization, place.windows, place.limits)
         start = ADMIT_LIMITED.start(size) + names
         return b"".join((start, values, limiting(limits), begun[self._asked :]))
+
+    def leased(self, asked: bytes, begun: bytes) -> bytes:
+        """Return the start of its calls of :data:`ADMIT_LEASED`, from that of :data:`ADMIT`."""
+        values = begun[_START : self._asked]
+        start = ADMIT_LEASED.start(_ARGUMENTS + 1)
+        return b"".join((start, values, arguments(asked), begun[self._asked :]))
 
     def key(self, requests: int = 0, last_used_at: int | None = None) -> ApiKey:
         """Return the key with this usage."""

@@ -7,6 +7,7 @@
 -- The last of ARGV of register, claim, place, reset and remove_unclaimed is the text for the change log, or empty.
 --
 -- include: key_records.lua
+-- include: leases_out.lua
 
 local ACCOUNT = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 local CREATED, CLAIMED, TOKEN_REVOKED, SIGNED_IN, SIGN_OUTS = 1, 2, 3, 4, 5
@@ -84,9 +85,19 @@ local function place()
   return 1
 end
 
--- Empty the windows. KEYS: the organization, its windows, its named limits. ARGV: now.
+-- Empty the windows, and keep the quota leases that are out.
+-- KEYS: the organization, its windows, its named limits. ARGV: now.
 local function reset()
-  redis.call('DEL', KEYS[2], KEYS[3])
+  local leases, tag = leases_out(KEYS[2])
+  redis.call('DEL', KEYS[3])
+  if leases then
+    local number = math.floor(tag / 256)
+    local front = string.rep('\0', TAG - 1) .. struct.pack('<I2', FORMAT + LEASED + 256 * number)
+    local heads = string.rep('\0', HEADS + HEAD * number - TAG - 2)
+    redis.call('SET', KEYS[2], front .. heads .. leases, 'KEEPTTL')
+  else
+    redis.call('DEL', KEYS[2])
+  end
   log_change(instant(ARGV[1]), ARGV[#ARGV])
   return 1
 end

@@ -4,6 +4,7 @@
 local call, read, write, cut = redis.call, struct.unpack, struct.pack, string.sub
 local REQUEST = 48
 local barred = false -- Whether a named limit refuses (limits.lua).
+local asked, granted = nil, 0 -- Of quota leases (admit_leased.lua).
 local now, cost, expires_at, mark, id, since = read('<dddc8c8d', plan, #plan - REQUEST + 1)
 if now < 0 then
   local time = call('TIME')

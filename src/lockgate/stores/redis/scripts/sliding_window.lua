@@ -9,23 +9,28 @@
 --   the ids of the latest requests, newest first, each after its instant;
 --   of each window: the total when it was empty, its oldest hit, the first hit of its newest cell, the
 --     total before that one, and the bytes of its older cells;
---   and these cells, oldest first.
+--   these cells, oldest first;
+--   and the quota leases that are out (lockgate/core/quota_leases.py), if there are any: of each its id,
+--   units, deadline and span, in the order of their grants.
+-- The fast path holds beside the leases that are out, until the first of them ends: what remains is less
+-- their units. A release that knows no leases finds an unknown tag while there are any.
 -- Instants in cells and beside ids are kept modulo 2^40 microseconds (12 days). All else are whole
 -- numbers up to 2^53, which doubles hold exactly.
 --
 -- Takes from the script that includes it: windows, the name of the string; plan, which is span, limit
 -- (infinite if there is none) and grain of each window, packed, then the milliseconds that the state is
--- kept, then the request; and the locals of request.lua. Without an id nothing is charged.
+-- kept, then the request; and the locals of request.lua. Without an id nothing is charged. With a cost of
+-- 0 and barred, only quota leases are settled.
 --
 -- Leaves: reading and heads, which together admission_codec.py unpacks, or nil for reading if the
--- request was sent before and may have been charged then (D33); and charged, whether it was charged now.
+-- request was sent before and may have been charged then (D33); charged, whether it was charged now; and granted, the
+-- units of the lease that was granted.
 -- All windows are charged or none is (W9). A function with these arguments and results would read
 -- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
 -- docs/design/0010-redis-admission-is-one-script.md).
 
-local FORMAT, WIDE = 2, 1 -- The tag: this, one more where counts take 7 bytes, and 256 a window.
-local TAG, IDS, HEADS = 26, 52, 260 -- Where they start.
-local ID, HEAD = 13, 40 -- Their sizes in bytes.
+-- The tag: FORMAT, WIDE more where counts take 7 bytes, LEASED more with leases, and 256 a window.
+-- include: window_state.lua
 local LAST_ID = HEADS - ID
 local FULL, AGE = 63, 2 ^ 40
 local EXACT = 2 ^ 53 -- Below it a double holds every whole number.
@@ -49,7 +54,7 @@ local repeated = id and string.find(kept, id, IDS, true)
 
 if
   made_for == mark and now < joins and last <= now and cost <= remaining
-  and total + cost < EXACT and id and not repeated and since == 0
+  and total + cost < EXACT and id and not repeated and since == 0 and not asked
 then
   charged, total, remaining = true, total + cost, remaining - cost
   local tail = cut(kept, IDS, LAST_ID - 1)
@@ -60,14 +65,25 @@ then
   heads = cut(kept, HEADS)
 else
   local life = cut(plan, 24 * number + 1, -REQUEST - 1)
-  local cell, size = '<I5I3', 8
+  local cell, size, flag = '<I5I3', 8, 0
   if tag ~= FORMAT + 256 * number then
-    if tag ~= FORMAT + WIDE + 256 * number then
+    if tag % 256 >= LEASED then
+      tag, flag = tag - LEASED, LEASED
+    end
+    if tag == FORMAT + WIDE + 256 * number then
+      cell, size = '<I5I7', 12
+    elseif tag ~= FORMAT + 256 * number then
       error('window state of format ' .. tag .. ' for ' .. number .. ' windows')
     end
-    cell, size = '<I5I7', 12
   end
   local cells = call('GETRANGE', windows, number == 3 and '379' or head_ends, '-1')
+
+  -- The leases that are out, packed: their units, the first deadline and the longest span.
+  local leases, out, first_end, longest = '', 0, PLENTY, 0
+  local late, is_changed
+  if flag > 0 then
+-- include: current_leases.lua
+  end
 
   charged = id and not repeated
   local knowable = true
@@ -100,12 +116,12 @@ else
   end
 
   local back, wide = last > now, false
-  local rewrites = back or total + cost >= EXACT
+  local rewrites = (back and (cost > 0 or late)) or total + cost >= EXACT
   repeat
     if rewrites then
       -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
 -- include: join_cells.lua
-      local folding, older, from, most, fits = {}, {}, 1, 0, charged
+      local folding, older, from, most, fits = {}, {}, 1, 0, charged and not late
       local ends = math.min(last, now)
       for index = 1, number do
         local span, limit, grain = read('<ddd', plan, 24 * index - 23)
@@ -134,7 +150,7 @@ else
         while list[place] and list[place][1] <= edge do
           used, place = used - list[place][2], place + 1
         end
-        fits, most = fits and cost <= limit - used, math.max(most, used)
+        fits, most = fits and cost <= limit - out - used, math.max(most, used)
         folding[index], older[index] = { used, first, count, place }, list
       end
       if fits then -- A window without a limit counts 2^53 - 1 units at most, those of the newest hits.
@@ -181,10 +197,14 @@ else
       cells, rewrites = table.concat(older), false
     end
 
-    if charged then
+    if late then
+-- include: late_units.lua
+    end
+
+    if charged and not rewrites then
       -- Unchanged heads and cells are copied in runs: head and copied say how far that has come.
       local body, head, copied, from = '', HEADS, 1, 1
-      heads, joins, remaining, reset, tightest = '', PLENTY, PLENTY, now, -1
+      heads, joins, remaining, reset, tightest = '', first_end, PLENTY, now, -1
       for index = 1, number do
         local span, limit, grain = read('<ddd', plan, 24 * index - 23)
         local at = HEADS + HEAD * (index - 1)
@@ -203,7 +223,7 @@ else
             copied, length = place, till - place
           end
         end
-        local left = limit - (total + cost - base)
+        local left = limit - out - (total + cost - base)
         if left < 0 then
           charged = false
           break
@@ -247,11 +267,14 @@ else
         heads = heads .. cut(kept, head)
         reading =
           write('<Bi8i8i8bbi8i8', ADMITTED, now, remaining, reset, tightest, -1, 0, total)
+        if asked then
+-- include: grant_lease.lua
+        end
         local front = write(
           '<ddbc8I2di8dI5',
-          joins, reset, tightest, mark, tag, now, total, remaining, now % AGE
+          joins, reset, tightest, mark, tag + flag, now, total, remaining, now % AGE
         ) .. id .. cut(kept, IDS, LAST_ID - 1)
-        call('SET', windows, front .. heads .. body .. cut(cells, copied), 'PX', life)
+        call('SET', windows, front .. heads .. body .. cut(cells, copied) .. leases, 'PX', life)
       end
     end
   until not rewrites
@@ -267,6 +290,10 @@ else
         from, used, oldest = pruned(cells, from, till, cell, size, last, now - span, used)
       end
       heads = heads .. write('<i8dddd', total - used, 0, 0, 0, 0)
+      limit = limit - out
+      if limit < 0 then
+        limit = 0
+      end
       local left = math.max(0, limit - used)
       local leaves = used > 0 and oldest + span or now
       if left < remaining or (left == remaining and leaves > reset) then
@@ -294,10 +321,14 @@ else
       from = till
     end
     local verdict = refused_by < 0 and ADMITTED or LIMITED
+    if verdict == LIMITED and first_end < reset then
+      reset = first_end -- The units of a lease may come back then.
+    end
     reading =
       write('<Bi8i8i8bbi8i8', verdict, now, remaining, reset, tightest, refused_by, longest, total)
-    if back and id and not repeated then
-      call('SET', windows, kept .. cells, 'PX', life)
+    if ((back and cost > 0) or is_changed) and id and not repeated then
+      kept = string.rep('\0', TAG - 1) .. write('<I2', tag + flag) .. cut(kept, TAG + 2)
+      call('SET', windows, kept .. cells .. leases, 'PX', life)
     end
   end
 end

@@ -1,0 +1,54 @@
+"""Encode what a process asks of quota leases for ``admit_leased.lua``, and decode leases."""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final
+
+from ...core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement
+from ...core.sliding_window import LARGEST
+from .admission_codec import read_instant_of_answer
+
+_REQUEST: Final = Struct("<8sdd")
+_SETTLED: Final = Struct("<8sd")
+_USE: Final = Struct("<dd")
+_LEASE: Final = Struct("<8sddd")
+_GRANTED: Final = Struct("<d")
+NOTHING_GRANTED: Final = bytes(_GRANTED.size)
+"""The end of an answer of ``admit_leased.lua`` without a lease."""
+
+
+def write_lease_request(lease: LeaseRequest) -> bytes:
+    """Encode a request for a lease, with the leases to settle."""
+    request = _REQUEST.pack(bytes.fromhex(lease.id), min(lease.units, LARGEST), lease.span)
+    return request + _write_settled(lease.settled)
+
+
+def write_settled(settled: Iterable[Settlement]) -> bytes:
+    """Encode leases to settle, without a request for another one."""
+    return bytes(_REQUEST.size) + _write_settled(settled)
+
+
+def _write_settled(settled: Iterable[Settlement]) -> bytes:
+    values: list[bytes] = []
+    for id, used in settled:
+        values.append(_SETTLED.pack(bytes.fromhex(id), _USE.size * len(used)))
+        values += [_USE.pack(at, min(units, LARGEST)) for at, units in used]
+    return b"".join(values)
+
+
+def read_granted(answer: bytes, lease: LeaseRequest) -> tuple[bytes, QuotaLease | None]:
+    """Split an answer of ``admit_leased.lua`` into one of ``admit.lua`` and the lease granted."""
+    answer, granted = answer[: -_GRANTED.size], answer[-_GRANTED.size :]
+    if granted == NOTHING_GRANTED:
+        return answer, None
+    (units,) = _GRANTED.unpack(granted)
+    deadline = read_instant_of_answer(answer) + lease.span
+    return answer, QuotaLease(lease.id, int(units), deadline, lease.span)
+
+
+def read_leases(packed: bytes) -> QuotaLeases:
+    """Decode the leases in the answer of ``quota_leases.lua``."""
+    return tuple(
+        QuotaLease(id.hex(), int(units), int(deadline), int(span))
+        for id, units, deadline, span in _LEASE.iter_unpack(packed)
+    )
