@@ -7,8 +7,9 @@ from itertools import count
 
 import pytest
 
-from lockgate import run
+from lockgate import Plan, PlanBook, run
 from lockgate.core.plans import Organization
+from lockgate.core.quota_leases import LeaseRequest
 from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 
@@ -47,6 +48,21 @@ def test_a_copy_is_believed_while_its_fence_stands(backend: Backend) -> None:
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
     assert run(store.peek("org_1", BOOK.default.windows, NOW)).used == (1, 1, 1)
     assert run(store.fill_token("org_1")) != fill_token
+    run(store.close())
+
+
+def test_a_copy_is_admitted_with_a_lease_D42(backend: Backend) -> None:
+    store, made = backend(), new_key()
+    key = draft_of(made).created(NOW)
+    book = PlanBook([Plan("free", rpm=6_000, rph=6_000, rpd=6_000, concurrent=9)])
+    asked = LeaseRequest(f"{1:016x}", 20, 1_000_000)
+    assert run(store.admit_leased(token_of(made), 1, book, asked, NOW)).verdict is Verdict.UNKNOWN
+    fill_token = run(store.fill_token("org_1"))
+    assert run(store.install(key, None, fill_token))
+    lease = run(store.admit_leased(token_of(made), 1, book, asked, NOW)).lease
+    assert lease is not None
+    run(store.forget("org_1"))
+    assert run(store.quota_leases("org_1", NOW)) == (lease,)
     run(store.close())
 
 

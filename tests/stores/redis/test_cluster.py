@@ -20,6 +20,7 @@ from redis.exceptions import ConnectionError, ResponseError
 from lockgate import Event, Gate, Limit, Plan, PlanBook, run
 from lockgate.core.api_keys import Position
 from lockgate.core.limits import bound
+from lockgate.core.quota_leases import LeaseRequest, Settlement
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.stores.answers import PartUnavailable, Verdict
@@ -347,6 +348,27 @@ def test_a_slot_that_is_half_moved_admits_exactly_the_named_limit(
         await store.close()
 
     asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
+
+
+def test_a_slot_that_is_half_moved_settles_leases_and_grants_none_D42(
+    own: RedisCluster, moving: Callable[..., Any]
+) -> None:
+    store, made = RedisStore(own.url(), prefix="leases"), new_key()
+    book = PlanBook([Plan("free", rpm=6_000, rph=6_000, rpd=6_000, concurrent=9)])
+    run(store.insert(draft_of(made), None))
+    first = LeaseRequest(f"{1:016x}", 20, 2_000_000)
+    lease = run(store.admit_leased(token_of(made), 1, book, first, NOW)).lease
+    assert lease is not None
+    moving(store, "org_1", store._names.place("org_1").windows)
+    assert run(store.quota_leases("org_1", NOW)) == (lease,)
+    settled = (Settlement(lease.id, ((NOW, 4),)),)
+    second = LeaseRequest(f"{2:016x}", 20, 2_000_000, settled)
+    admission = run(store.admit_leased(token_of(made), 1, book, second, NOW))
+    assert (admission.verdict, admission.lease) == (Verdict.ADMITTED, None)
+    assert admission.reading is not None
+    assert admission.reading.used == (6, 6, 6)
+    assert run(store.quota_leases("org_1", NOW)) == ()
+    run(store.close())
 
 
 def test_k4_a_key_that_was_revoked_is_refused_while_its_slot_is_half_moved(
