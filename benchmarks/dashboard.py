@@ -1,4 +1,4 @@
-"""CPU time of the dashboard's pages on the server: ``python -m benchmarks.dashboard``.
+"""CPU time of the dashboard's pages on the server: ``python -m benchmarks.dashboard [--markdown]``.
 
 Each figure is of a request without a network: the session is verified, the store is read and the
 page is rendered. The keys were created and used at a thousand different instants. "1,000 rows"
@@ -9,11 +9,11 @@ Other processes slow these figures by the caches that they share, so the least i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import sqlite3
 from pathlib import Path
-from statistics import quantiles
 from tempfile import TemporaryDirectory
 from time import process_time
+from typing import Final
 
 from starlette.types import ASGIApp, Message, Scope
 
@@ -24,6 +24,9 @@ from lockgate.migrations import upgrade
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session, SignedCookie
 
+from .measure import Spread, table
+from .pages import Part, Run, Table, parser
+
 ROUNDS = 50
 KEYS = 1000
 NOW = 1_800_000_000 * SECOND
@@ -31,18 +34,38 @@ SESSIONS = SignedCookie(["the session secret of a benchmark"])
 SCOPES = ["models:read", "jobs:*", "account:read", "upload:write"]
 
 
-async def main() -> None:
-    """Print the figures."""
-    print(f"{'ms of CPU':26} {'least':>7} {'median':>7} {'9 of 10':>7}")
+PAGES: Final = {
+    "list, 50 rows": ("/keys", 50),
+    f"list, {KEYS:,} rows": ("/keys", KEYS),
+    f"{KEYS:,} keys, read only": (None, KEYS),
+    "new key": ("/keys/new", 50),
+    "one key": ("/keys/{id}", 50),
+    "usage": ("/usage", 50),
+}
+"""The path of each page and the rows on it; None: nothing is rendered."""
+PARTS = (
+    Part(
+        "dashboard",
+        "dashboard.md",
+        (Table(("ms of CPU: least, median (quartiles)", "memory", "SQLite"), tuple(PAGES)),),
+    ),
+)
+
+
+async def measure() -> dict[str, list[str]]:
+    """Measure every page on both stores."""
+    cells: dict[str, list[str]] = {name: [] for name in PAGES}
     with TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder, 'keys.db')}?mode=rwc"
         upgrade(url)
-        for name, store in (("memory", "memory://"), ("SQLite", url)):
-            await measure(name, store)
+        for store in ("memory://", url):
+            for name, cell in (await measured(store)).items():
+                cells[name].append(cell)
+    return cells
 
 
-async def measure(name: str, store: str) -> None:
-    """Print the figures of one store."""
+async def measured(store: str) -> dict[str, str]:
+    """Measure every page on one store."""
     clock = Clock()
     gate = Gate(
         store,
@@ -56,27 +79,31 @@ async def measure(name: str, store: str) -> None:
     )
     id = await furnish(gate, clock)
     app = dashboard(gate)
-
-    def page(path: str) -> Callable[[], Awaitable[object]]:
-        return lambda: fetch(app, path)
-
-    for what, call, rows in (
-        ("list, 50 rows", page("/keys"), 50),
-        (f"list, {KEYS:,} rows", page("/keys"), KEYS),
-        (f"read {KEYS:,} keys", lambda: gate.keys.list("org_1", limit=KEYS), KEYS),
-        ("new key", page("/keys/new"), 50),
-        ("one key", page(f"/keys/{id}"), 50),
-        ("usage", page("/usage"), 50),
-    ):
+    cells: dict[str, str] = {}
+    for name, (path, rows) in PAGES.items():
         setattr(key_pages, "ON_A_PAGE", rows)  # noqa: B010 - it is final
-        times = []
+        times: list[float] = []
         for _ in range(ROUNDS):
             began = process_time()
-            await call()
+            if path is None:
+                await gate.keys.list("org_1", limit=rows)
+            else:
+                await fetch(app, path.format(id=id))
             times.append((process_time() - began) * 1e3)
-        tenths = quantiles(times, n=10)
-        print(f"{name + ': ' + what:26} {min(times):7.2f} {tenths[4]:7.2f} {tenths[8]:7.2f}")
+        cells[name] = f"{min(times):.1f}, {Spread.of(times):.1f}"
     await gate.close()
+    return cells
+
+
+def main() -> None:
+    """Print the figures."""
+    chosen = parser("benchmarks.dashboard", __doc__).parse_args()
+    about = Run("benchmarks.dashboard", "starlette", "jinja2", "sqlalchemy")
+    cells = asyncio.run(measure())
+    [of_pages] = PARTS[0].tables
+    table("The dashboard's pages", of_pages.columns, [[name, *row] for name, row in cells.items()])
+    if chosen.markdown:
+        PARTS[0].write(about.line(f"SQLite {sqlite3.sqlite_version}"), cells)
 
 
 class Clock:
@@ -138,4 +165,4 @@ async def fetch(app: ASGIApp, path: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
+from typing import NamedTuple
 
 from .load import GENERATOR, load
 from .measure import Spread, in_turns, ratio, table
@@ -30,8 +31,18 @@ def main(quick: bool) -> None:
     compare(EVERYBODY, *((2, 1) if quick else (10, 2)))
 
 
-def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> None:
-    """Print the throughput of contenders, the bare application among them."""
+class Served(NamedTuple):
+    """What a contender served: requests a second, and microseconds of its CPU time for each."""
+
+    rate: Spread
+    of_bare: Spread
+    cpu: Spread
+    cpu_of_bare: Spread
+    """The bare application's CPU time, divided by the contender's."""
+
+
+def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> dict[str, Served]:
+    """Print and return the throughput of contenders, the bare application among them."""
     pinned = pin(os.getpid(), LAST)
     with ExitStack() as servers:
         servers.callback(unpin, os.getpid())
@@ -46,18 +57,19 @@ def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> None:
             return rate
 
         figures = in_turns({name: lambda name=name: turn(name) for name in turns}, rounds)
-    rows = []
+    served: dict[str, Served] = {}
     for name in figures:
         cpu = {which: spent[which][1:] for which in (name, BARE)}  # The first did not count.
-        rows.append(
-            [
-                name,
-                f"{Spread.of(figures[name]):.0f}",
-                f"{ratio(figures, name, BARE):.2f}",
-                f"{Spread.of(cpu[name]):.0f}",
-                f"{ratio(cpu, BARE, name):.2f}",
-            ]
+        served[name] = Served(
+            Spread.of(figures[name]),
+            ratio(figures, name, BARE),
+            Spread.of(cpu[name]),
+            ratio(cpu, BARE, name),
         )
+    rows = [
+        [name, f"{one.rate:.0f}", f"{one.of_bare:.2f}", f"{one.cpu:.0f}", f"{one.cpu_of_bare:.2f}"]
+        for name, one in served.items()
+    ]
     title = (
         f"Throughput over HTTP, {CONNECTIONS} connections, by {GENERATOR}\n"
         f"(one uvicorn process each, {pinned}; median and quartiles of {rounds} rounds "
@@ -65,6 +77,7 @@ def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> None:
     )
     columns = ["", "requests/s", "of bare", "server CPU us", "bare's CPU / its own"]
     table(title, columns, rows)
+    return served
 
 
 @contextmanager

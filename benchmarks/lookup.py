@@ -1,22 +1,25 @@
 """Finding a key among many, and how the database goes about it.
 
-``python -m benchmarks.lookup [--keys 10000000] [sqlite] [postgresql] [mysql]``
+``python -m benchmarks.lookup [--keys 10000000] [--markdown] [sqlite] [postgresql] [mysql]``
 
 The tables are filled by the database itself, a hundred keys an organization, in an order that looks
-random to its indexes. Then keys drawn at random are found, one after the other, by the store.
+random to its indexes. Then keys drawn at random are found by the store, one after the other, and in
+turns among few keys and among many.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
+from statistics import median
 from time import perf_counter
+from typing import Any
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, make_url, text
 
 from lockgate import run
 from lockgate.stores.sql import SqlStore
@@ -25,9 +28,21 @@ from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.servers import mariadb, postgres
 
-from .measure import Spread, machine, table
+from .measure import Spread, beside, in_turns, machine, ratio, table
+from .pages import Part, Run, Table, parser
+from .sql import version_of
 
-FINDS = 2000
+FINDS, ROUNDS = 100, 20
+MOST = 1_000_000
+"""More takes longer to fill than a benchmark should: ``--keys`` measures it."""
+SIZES = tuple(f"{10**power:,}" for power in range(3, 7))
+DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MariaDB"}
+PAGE = Part(
+    "lookup",
+    "sql.md",
+    (Table(("keys: a lookup, of that among 1,000", *DATABASES.values()), SIZES),),
+)
+PARTS = (PAGE,)
 KEYS_EACH = 100
 AT_ONCE = 250_000
 SCRAMBLE = 2_654_435_761
@@ -99,48 +114,73 @@ def fill(connection: Connection, first: int, last: int) -> None:
     )
 
 
-def lookup(engine: Engine, url: str, most: int) -> None:
-    """Time ``find`` while the table grows, then show the plans of the queries."""
-    upgrade(engine, Tables())
-    store = SqlStore(url)
-    rows: list[list[str]] = []
-    size = 0
-    for goal in (10**power for power in range(3, 10)):
-        if goal > most:
-            break
+def lookup(create: Callable[[str], str], most: int) -> tuple[list[str], str]:
+    """Time ``find`` among few keys and many, in turns, then show the plans of the queries.
+
+    Args:
+        create: makes an empty database and returns its URL.
+        most: the keys of the largest table.
+
+    Returns:
+        For each size the median in microseconds, and its ratio to that of the smallest; the plans.
+    """
+    sizes = [10**power for power in range(3, 10) if 10**power <= most]
+    urls = [create(f"keys_{size}") for size in sizes]
+    stores = [SqlStore(url) for url in urls]
+    for size, url in zip(sizes, urls, strict=True):
+        engine = blocking_engine(url)
         started = perf_counter()
-        for first in range(size, goal, AT_ONCE):
-            with engine.begin() as connection:
-                for setting in FASTER.get(engine.dialect.name, ()):
-                    connection.exec_driver_sql(setting)
-                fill(connection, first, min(first + AT_ONCE, goal) - 1)
-        filled = perf_counter() - started
-        size = goal
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            table_of = "TABLE " if engine.dialect.name == "mysql" else ""
-            connection.execute(text(f"ANALYZE {table_of}lockgate_keys"))
-        times: list[float] = []
-        for number in random.choices(range(size), k=FINDS):
-            wanted = handle(number)
-            started = perf_counter()
-            key = run(store.find(wanted))
-            times.append((perf_counter() - started) * 1e6)
-            assert key is not None and key.handle == wanted
-        rows.append([f"{size:,}", f"{Spread.of(times):.1f}", f"{filled:.0f}"])
-        print(f"  {size:,}: {Spread.of(times):.1f} us", flush=True)
-    table(
-        f"{engine.dialect.name}: finding one key, us (quartiles)",
-        ("keys", "us", "filled in s"),
-        rows,
-    )
-    plans(engine)
-    run(store.close())
-    engine.dispose()
+        filled(engine, size)
+        print(f"  {size:,} filled in {perf_counter() - started:.0f} s", flush=True)
+        if size == sizes[-1]:
+            shown = plans(engine)
+        engine.dispose()
+    turns = {
+        f"{size:,}": partial(finds, store, size) for size, store in zip(sizes, stores, strict=True)
+    }
+    figures = in_turns(turns, ROUNDS)
+    for store in stores:
+        run(store.close())
+    cells = [
+        beside(Spread.of(figures[name]), ratio(figures, name, SIZES[0]), " us") for name in turns
+    ]
+    columns = ("keys", "a lookup, of that among 1,000")
+    table(str(make_url(urls[0]).drivername), columns, list(zip(turns, cells, strict=True)))
+    print(shown)
+    return cells, shown
 
 
-def plans(engine: Engine) -> None:
-    """Show how the database goes about the queries of a key."""
-    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+def filled(engine: Engine, size: int) -> None:
+    """Make the tables and so many keys."""
+    upgrade(engine, Tables())
+    for first in range(0, size, AT_ONCE):
+        with engine.begin() as connection:
+            for setting in FASTER.get(engine.dialect.name, ()):
+                connection.exec_driver_sql(setting)
+            fill(connection, first, min(first + AT_ONCE, size) - 1)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        table_of = "TABLE " if engine.dialect.name == "mysql" else ""
+        connection.execute(text(f"ANALYZE {table_of}lockgate_keys"))
+
+
+def finds(store: SqlStore, size: int) -> float:
+    """Return the median time of finding a key drawn at random, in microseconds."""
+    times: list[float] = []
+    for number in random.choices(range(size), k=FINDS):
+        wanted = handle(number)
+        started = perf_counter()
+        key = run(store.find(wanted))
+        times.append((perf_counter() - started) * 1e6)
+        assert key is not None
+        assert key.handle == wanted
+    return median(times)
+
+
+def plans(engine: Engine) -> str:
+    """Return how the database goes about the queries of a key, without its estimates of costs."""
+    kind = engine.dialect.name
+    explain = "EXPLAIN QUERY PLAN" if kind == "sqlite" else "EXPLAIN"
+    lines: list[str] = []
     with engine.connect() as connection:
         for what, condition in (
             ("find", f"k.handle = '{handle(7)}'"),
@@ -148,33 +188,56 @@ def plans(engine: Engine) -> None:
             ("list", "k.organization = :id ORDER BY k.created_at DESC, k.id"),
         ):
             values = {} if what == "find" else {"id": b"org_0"}
-            statement = text(f"{explain} {KEYS} WHERE {condition}")
-            for row in connection.execute(statement, values):
-                print(f"  {what}: {' | '.join(str(cell) for cell in row)}")
+            rows = connection.execute(text(f"{explain} {KEYS} WHERE {condition}"), values)
+            steps = [step for row in rows if (step := _step(kind, dict(row._mapping)))]
+            marks = [f"{what}:", *[""] * (len(steps) - 1)]
+            lines += [f"{mark:6}{step}" for mark, step in zip(marks, steps, strict=True)]
+    return "\n".join(lines)
+
+
+def _step(kind: str, row: Mapping[str, Any]) -> str:
+    """Write a row of a plan; empty for one that names no table and no way of joining."""
+    if kind == "sqlite":
+        return str(row["detail"])
+    if kind == "postgresql":
+        node, _, estimate = str(row["QUERY PLAN"]).partition("  (cost=")
+        return node if estimate else ""
+    told = f"{row['table']}: {row['type']}, {row['key']}, {row['rows']} rows"
+    return f"{told}; {row['Extra']}" if row["Extra"] else told
 
 
 @contextmanager
-def database(name: str) -> Iterator[str]:
-    """An empty database of a kind, and its URL."""
+def server(name: str) -> Iterator[Callable[[str], str]]:
+    """Databases of a kind: a function that makes an empty one and returns its URL."""
     with ExitStack() as stack:
         if name == "sqlite":
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            yield f"sqlite:///{Path(folder)}/keys.db?mode=rwc"
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            yield lambda database: f"sqlite:///{folder / database}.db?mode=rwc"
         else:
-            server = stack.enter_context(postgres() if name == "postgresql" else mariadb())
-            yield server.create("keys")
+            yield stack.enter_context(postgres() if name == "postgresql" else mariadb()).create
 
 
 def main() -> None:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["sqlite", "postgresql", "mysql"])
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    options = parser.parse_args()
+    options = parser("benchmarks.lookup", __doc__)
+    options.add_argument("what", nargs="*", default=[*DATABASES])
+    options.add_argument("--keys", type=int, default=1_000_000)
+    chosen = options.parse_args()
+    about = Run("benchmarks.lookup", "sqlalchemy", "psycopg", "pymysql")
     print(machine())
-    for name in options.what:
-        with database(name) as url:
-            lookup(blocking_engine(url), url, options.keys)
+    found: dict[str, tuple[list[str], str]] = {}
+    versions: list[str] = []
+    for name in DATABASES if chosen.markdown else chosen.what:
+        with server(name) as create:
+            versions.append(version_of(create("empty")))
+            found[name] = lookup(create, MOST if chosen.markdown else chosen.keys)
+    if chosen.markdown:
+        columns = zip(*(cells for cells, _ in found.values()), strict=True)
+        shown = "\n".join(
+            f"{DATABASES[name]} finds, gets and lists keys so:\n\n```text\n{plan}\n```\n"
+            for name, (_, plan) in found.items()
+        )
+        PAGE.write(about.line(*versions), dict(zip(SIZES, columns, strict=True)), ending=shown)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import quantiles
@@ -45,6 +45,11 @@ def added(figures: Mapping[str, list[float]], name: str, base: str) -> Spread:
     return Spread.of([a - b for a, b in zip(figures[name], figures[base], strict=True)])
 
 
+def beside(spread: Spread, ratio: Spread, unit: str, digits: int = 0) -> str:
+    """A cell: the median of what was measured, then its ratio to a base with the quartiles."""
+    return f"{spread.median:,.{digits}f}{unit}, {ratio:.2f}"
+
+
 def ratio(figures: Mapping[str, list[float]], name: str, base: str) -> Spread:
     """How many times what another contender takes, round by round."""
     return Spread.of([a / b for a, b in zip(figures[name], figures[base], strict=True)])
@@ -64,12 +69,21 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 def machine() -> str:
     """What this is measured on."""
-    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    load = f"; load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    return f"{host()}{load}\n{versions(LIBRARIES)}"
+
+
+def host() -> str:
+    """The processor, the system and the interpreter."""
     return (
-        f"{_processor()}, {os.cpu_count()} cores{load}; {platform.system()}; "
-        f"{platform.python_implementation()} {platform.python_version()}\n"
-        + ", ".join(f"{name} {_version(name)}" for name in LIBRARIES)
+        f"{_processor()}, {os.cpu_count()} cores, {platform.system()}, "
+        f"{platform.python_implementation()} {platform.python_version()}"
     )
+
+
+def versions(libraries: Iterable[str]) -> str:
+    """Distributions with their versions."""
+    return ", ".join(f"{name} {_version(name)}" for name in libraries)
 
 
 def _processor() -> str:

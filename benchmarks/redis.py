@@ -1,6 +1,6 @@
 """Redis: admissions beside one bare EVALSHA and the peers, on one server, in one run.
 
-``python -m benchmarks.redis [--calls 2000] [--rounds 5] [--http]``
+``python -m benchmarks.redis [--calls 2000] [--rounds 5] [--http] [--markdown]``
 
 The floor is redis-py calling a script that does nothing. The peers do less: they check no key. A
 server is started for the occasion; round trips are the reads that it counted with one caller in
@@ -9,7 +9,6 @@ flight, commands those of its INFO commandstats, the ones that scripts made incl
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
@@ -30,7 +29,9 @@ from lockgate.stores.redis import RedisStore
 from tests.servers import RedisServer, redis_server
 
 from . import contenders, http
-from .measure import Spread, machine, ratio, table
+from .load import GENERATOR
+from .measure import Spread, beside, machine, ratio, table
+from .pages import Cells, Part, Run, Table, parser
 from .workload import FORMAT, draft, random_keys
 
 LIMITS = (10_000_000, 100_000_000, 1_000_000_000)
@@ -124,6 +125,50 @@ CONTENDERS: dict[str, Callable[[int], Awaitable[Work]]] = {
 }
 
 
+SLOWAPI = "slowapi in Redis, without keys"
+OVER_HTTP = {
+    http.BARE: "nothing",
+    FLOOR: "floor_redis",
+    OURS: "lockgate_redis",
+    SLOWAPI: "slowapi_redis",
+}
+LIBRARIES = ("redis", "hiredis", "limits", "pyrate-limiter", "slowapi", "starlette", "uvicorn")
+LONE, MANY = "1 caller", f"{CALLERS} callers"
+COSTS = ("client CPU, of the floor's", "Redis CPU, of the floor's", "commands", "round trips")
+PAGE = Part(
+    "redis",
+    "redis.md",
+    (
+        *(Table((callers, *COSTS), tuple(CONTENDERS)) for callers in (LONE, MANY)),
+        Table(
+            (
+                f"over HTTP, {http.CONNECTIONS} connections",
+                "requests a second, of bare Starlette's",
+                "server's CPU for a request",
+                "bare Starlette's CPU, of its own",
+            ),
+            tuple(OVER_HTTP),
+        ),
+    ),
+)
+COMPARISON = Part(
+    "redis-peers",
+    "comparison.md",
+    (
+        Table(
+            (LONE, "client CPU, of lockgate's", "Redis CPU, of lockgate's", "round trips"),
+            tuple(name for name in CONTENDERS if name != FLOOR),
+        ),
+    ),
+)
+CAPACITY = Part(
+    "redis-capacity",
+    "production.md",
+    (Table(("Redis, CPU time of an admission", "of the process", "of Redis"), (LONE, MANY)),),
+)
+PARTS = (PAGE, COMPARISON, CAPACITY)
+
+
 class Meter:
     """Reads what the server counted."""
 
@@ -155,60 +200,94 @@ async def measured(work: Work, callers: int, calls: int, meter: Meter) -> Costs:
     return Costs(client / done * 1e6, server / done * 1e6, commands / done, (reads - 1) / done)
 
 
-async def calls(server: RedisServer, rounds: int, number: int) -> None:
-    """Print what a call takes, with one and with many in flight."""
+Figures = dict[str, list[Costs]]
+"""The costs of each round, by contender."""
+
+
+async def calls(server: RedisServer, rounds: int, number: int) -> tuple[Figures, Figures]:
+    """Print and return what a call takes, with one and with many in flight."""
     meter = Meter(server.port)
     works = {name: await make(server.port) for name, make in CONTENDERS.items()}
-    for callers in (1, CALLERS):
-        costs: dict[str, list[Costs]] = {name: [] for name in works}
+    alone: Figures = {name: [] for name in works}
+    crowd: Figures = {name: [] for name in works}
+    for callers, costs in ((1, alone), (CALLERS, crowd)):
         for turn in range(rounds + 1):
             for name, work in works.items():
                 cost = await measured(work, callers, number, meter)
                 if turn:  # The first does not count.
                     costs[name].append(cost)
-        client = {name: [cost.client for cost in costs[name]] for name in costs}
-        served = {name: [cost.server for cost in costs[name]] for name in costs}
-        rows = [
-            [
-                name,
-                f"{Spread.of(client[name]):.0f}",
-                f"{ratio(client, name, FLOOR):.2f}",
-                f"{Spread.of(served[name]):.0f}",
-                f"{ratio(served, name, FLOOR):.2f}",
-                f"{costs[name][-1].commands:.1f}",
-                f"{costs[name][-1].trips:.2f}",
-            ]
-            for name in works
-        ]
-        columns = ["", "client CPU us", "x floor", "Redis CPU us", "x floor", "commands", "reads"]
+        columns = ["", "client CPU us", "Redis CPU us", "commands", "reads"]
+        rows = [[name, *cells] for name, cells in shown(costs, FLOOR).items()]
         table(f"{callers} in flight, {rounds} rounds of {number} calls, in turns", columns, rows)
+    return alone, crowd
 
 
-def over_http(server: RedisServer, rounds: int) -> None:
+def shown(costs: Figures, base: str) -> dict[str, list[str]]:
+    """Write the costs of a call, each beside that of the base."""
+    client = {name: [cost.client for cost in costs[name]] for name in costs}
+    served = {name: [cost.server for cost in costs[name]] for name in costs}
+    return {
+        name: [
+            *(
+                f"{Spread.of(cpu[name]).median:.0f} us"
+                if name == base
+                else beside(Spread.of(cpu[name]), ratio(cpu, name, base), " us")
+                for cpu in (client, served)
+            ),
+            f"{costs[name][-1].commands:.1f}",
+            f"{costs[name][-1].trips:.2f}",
+        ]
+        for name in costs
+    }
+
+
+def over_http(server: RedisServer, rounds: int) -> dict[str, http.Served]:
     """Print the throughput of whole applications, Redis beside the load and not beside them."""
     os.environ[contenders.REDIS] = f"redis://127.0.0.1:{server.port}"
     assert server.process is not None
     http.pin(server.process.pid, http.LAST)
-    everybody = {
-        http.BARE: "nothing",
-        FLOOR: "floor_redis",
-        OURS: "lockgate_redis",
-        "slowapi": "slowapi_redis",
+    return http.compare(OVER_HTTP, rounds, 2)
+
+
+def write(line: str, alone: Figures, crowd: Figures, served: dict[str, http.Served]) -> None:
+    """Write the figures into the pages."""
+    applications: Cells = {
+        name: [
+            beside(one.rate, one.of_bare, ""),
+            f"{one.cpu.median:.0f} us",
+            f"{one.cpu_of_bare:.2f}",
+        ]
+        for name, one in served.items()
     }
-    http.compare(everybody, rounds, 2)
+    PAGE.write(line, shown(alone, FLOOR), shown(crowd, FLOOR), applications)
+    peers = {name: costs for name, costs in alone.items() if name != FLOOR}
+    compared = {name: (*cells[:2], cells[-1]) for name, cells in shown(peers, OURS).items()}
+    COMPARISON.write(line, compared)
+    capacity: Cells = {
+        name: [
+            f"{Spread.of([cost.client for cost in costs[OURS]]):.0f} us",
+            f"{Spread.of([cost.server for cost in costs[OURS]]):.0f} us",
+        ]
+        for name, costs in ((LONE, alone), (MANY, crowd))
+    }
+    CAPACITY.write(line, capacity)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.redis", description=__doc__)
-    parser.add_argument("--calls", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--http", action="store_true", help="throughput over HTTP as well")
-    chosen = parser.parse_args()
+    options = parser("benchmarks.redis", __doc__)
+    options.add_argument("--calls", type=int, default=2000)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--http", action="store_true", help="throughput over HTTP as well")
+    chosen = options.parse_args()
+    about = Run("benchmarks.redis", *LIBRARIES)
     print(machine())
     with redis_server() as server:
-        asyncio.run(calls(server, chosen.rounds, chosen.calls))
-        if chosen.http:
-            over_http(server, chosen.rounds)
+        version = redis.Redis(port=server.port).info("server")["redis_version"]
+        alone, crowd = asyncio.run(calls(server, chosen.rounds, chosen.calls))
+        if chosen.http or chosen.markdown:
+            served = over_http(server, chosen.rounds)
+            if chosen.markdown:
+                write(about.line(f"Redis {version}", GENERATOR), alone, crowd, served)
 
 
 if __name__ == "__main__":

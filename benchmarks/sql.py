@@ -1,6 +1,6 @@
 """SQL: admissions beside the bare transaction on the same database, in the same run.
 
-``python -m benchmarks.sql [--seconds 1] [--rounds 5] [sqlite] [postgresql] [mysql]``
+``python -m benchmarks.sql [--seconds 1] [--rounds 5] [--markdown] [sqlite] [postgresql] [mysql]``
 
 The floors are made by hand on the driver itself, with the same settings of durability, the same
 tables and states as long. Every transaction writes something new: a database that is told what it
@@ -20,7 +20,6 @@ started for the occasion.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sqlite3
@@ -30,7 +29,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from itertools import count, cycle
 from time import perf_counter, process_time_ns, time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Engine, bindparam, make_url, select, text, update
 
@@ -47,12 +46,102 @@ from lockgate.stores.sql.tables import Tables
 from tests.servers import mariadb, postgres
 
 from .measure import Spread, in_turns, machine, ratio, table
+from .pages import Cells, Part, Run, Table, parser
 
 PLANS = PlanBook([Plan("free", rpm=10**9, rph=10**9, rpd=10**9, concurrent=None)])
 FORMAT = KeyFormat("acme")
 ORGANIZATIONS = 64
 BATCH = 200
-FLOORS = ("bare", "by hand", "one row")
+BARE, BY_HAND, ONE_ROW = "bare", "by hand", "by hand in one row, as lockgate writes it"
+ADMIT = "`store.admit`"
+THROUGH_A_GATE = "`gate.authenticate`: with deadline, breaker, refusal cache, scopes"
+ALONE = (BARE, BY_HAND, ONE_ROW, "bare, by SQLAlchemy Core", ADMIT, THROUGH_A_GATE)
+
+ONE, TWO = "one organization", "as many organizations"
+IN_SQLITE = {
+    "SQLite, 1 caller": ("admit", BARE),
+    "SQLite, 1 caller, beside by hand": ("admit", BY_HAND),
+    f"SQLite, 16 threads, {ONE}": ("16 threads", BARE),
+    "SQLite, event loop, 1 in flight": ("async, 1", BARE),
+    f"SQLite, event loop, 16 in flight, {ONE}": ("async, 16", BARE),
+    f"SQLite, event loop, 16 in flight, {TWO}": ("async, 16 of 16", BARE),
+}
+"""What is compared in SQLite: the contender and its floor."""
+SERVED = {
+    "event loop, 1 in flight": (1, 1, "admit"),
+    f"event loop, 32 in flight, {ONE}": (32, 1, "admit"),
+    f"event loop, 32 in flight, {TWO}": (32, 32, "admit"),
+    "1 thread": (1, 1, "threads"),
+    f"32 threads, {ONE}": (32, 1, "threads"),
+}
+"""What is compared on a server: callers, organizations and the contender."""
+SERVERS = {"postgresql": ("PostgreSQL", postgres), "mysql": ("MariaDB", mariadb)}
+ROWS = (*IN_SQLITE, *(f"{server}, {what}" for server, _ in SERVERS.values() for what in SERVED))
+PAGE = Part(
+    "sql",
+    "sql.md",
+    (
+        Table(("admissions a second", "floor", "lockgate", "time, of the floor's"), ROWS),
+        Table(("CPU time of a call, SQLite, 1 caller", "us", "of bare", "of by hand"), ALONE),
+    ),
+)
+CAPACITIES = {
+    "SQLite, threads": (
+        "SQLite, 1 caller",
+        f"SQLite, 16 threads, {ONE}",
+        None,
+    ),
+    "SQLite, event loop": (
+        "SQLite, event loop, 1 in flight",
+        f"SQLite, event loop, 16 in flight, {ONE}",
+        f"SQLite, event loop, 16 in flight, {TWO}",
+    ),
+    **{
+        f"{server}, {how}": (
+            f"{server}, {one}",
+            f"{server}, {many}",
+            None if others is None else f"{server}, {others}",
+        )
+        for server, _ in SERVERS.values()
+        for how, one, many, others in (
+            ("threads", "1 thread", f"32 threads, {ONE}", None),
+            (
+                "event loop",
+                "event loop, 1 in flight",
+                f"event loop, 32 in flight, {ONE}",
+                f"event loop, 32 in flight, {TWO}",
+            ),
+        )
+    },
+}
+"""The rows of the page on production: which rows above their cells are."""
+CAPACITY = Part(
+    "sql-capacity",
+    "production.md",
+    (
+        Table(
+            ("admissions a second", "one caller", f"many callers, {ONE}", f"many callers, {TWO}"),
+            tuple(CAPACITIES),
+        ),
+    ),
+)
+PARTS = (PAGE, CAPACITY)
+LIBRARIES = ("sqlalchemy", "psycopg", "pymysql", "asyncmy")
+
+
+class Rates(NamedTuple):
+    """Calls a second of a floor and of lockgate, and the ratio of the times, with quartiles."""
+
+    floor: Spread
+    admits: Spread
+    time: Spread
+
+    @classmethod
+    def of(cls, figures: Mapping[str, list[float]], name: str, floor: str) -> Rates:
+        return cls(Spread.of(figures[floor]), Spread.of(figures[name]), ratio(figures, floor, name))
+
+    def cells(self) -> list[str]:
+        return [f"{self.floor.median:,.0f}", f"{self.admits.median:,.0f}", f"{self.time:.2f}"]
 
 
 class Keys:
@@ -77,8 +166,8 @@ class Keys:
             run(store.admit(token, 1, PLANS))
 
 
-def alone(contenders: Mapping[str, Callable[[], object]], batches: int = 60) -> None:
-    """Print the processor time that a call takes, beside the floors, and through a gate."""
+def alone(contenders: Mapping[str, Callable[[], object]], batches: int = 60) -> Cells:
+    """Print and return the processor time that a call takes, beside two floors."""
 
     def batch(work: Callable[[], object]) -> float:
         started = process_time_ns()
@@ -88,24 +177,27 @@ def alone(contenders: Mapping[str, Callable[[], object]], batches: int = 60) -> 
 
     figures = in_turns({name: partial(batch, work) for name, work in contenders.items()}, batches)
     least = {name: min(times) for name, times in figures.items()}
-    columns = ("", "us", *(f"of {floor}" for floor in FLOORS))
-    rows = [
-        [name, f"{time:.1f}", *(f"{time / least[floor]:.2f}" for floor in FLOORS)]
+    cells = {
+        name: [
+            f"{time:.1f}",
+            *(
+                f"{time / least[floor]:.2f} ({spread.low:.2f}..{spread.high:.2f})"
+                for floor in (BARE, BY_HAND)
+                for spread in [ratio(figures, name, floor)]
+            ),
+        ]
         for name, time in least.items()
-    ]
+    }
+    columns = ("", "us", f"of {BARE}", f"of {BY_HAND}")
     title = f"Processor time of one call, one caller: the least of {batches} batches of {BATCH}"
-    table(title, columns, rows)
+    table(title, columns, [[name, *row] for name, row in cells.items()])
+    return cells
 
 
-def tell(
-    what: str, figures: Mapping[str, list[float]], name: str, floor: str | None = None
-) -> None:
-    """Print the times of a contender, and how they compare to a floor, round by round."""
-    times = Spread.of([1e6 / rate for rate in figures[name]])
-    line = f"  {what:52} {1e6 / times.median:9,.0f}/s  {times:7.1f} us"
-    if floor is not None:
-        line += f"   {ratio(figures, floor, name):.2f} x the time of {floor}"
-    print(line, flush=True)
+def show(what: str, rates: Mapping[str, Rates]) -> None:
+    """Print the throughput of lockgate beside its floors."""
+    columns = ("", "floor/s", "lockgate/s", "time, of the floor's")
+    table(what, columns, [[name, *one.cells()] for name, one in rates.items()])
 
 
 def one_after_the_other(work: Callable[[], object], seconds: float) -> float:
@@ -175,8 +267,8 @@ STATES = [os.urandom(3200) for _ in range(64)]
 """As long as the state of three windows that have many cells each."""
 
 
-def sqlite(seconds: float, rounds: int) -> None:
-    """SQLite, in this process."""
+def sqlite(seconds: float, rounds: int) -> tuple[dict[str, Rates], Cells]:
+    """SQLite, in this process: the throughput, and the processor time of a caller alone."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{folder}/bench.db?mode=rwc"
         store = SqlStore(url)
@@ -184,28 +276,24 @@ def sqlite(seconds: float, rounds: int) -> None:
         driver = sqlite3.connect(f"{folder}/bench.db", isolation_level=None)
         driver.execute("PRAGMA synchronous=NORMAL")
         engine = blocking_engine(url)
-        print("\nSQLite", sqlite3.sqlite_version)
         gate = Gate(SqlStore(url), brand="acme", plans=PLANS)
         for token in keys.tokens[-6:]:  # Their states grow no longer than this.
             for _ in range(3 * BATCH):
                 run(store.admit(token, 1, PLANS))
-        alone(
-            {
-                "bare": _bare(driver, keys),
-                "by hand": _by_hand(driver, keys),
-                "one row": _one_row(driver, keys),
-                "SQLAlchemy Core, as bare": _bare_core(engine, keys),
-                "admit": lambda: run(store.admit(keys.tokens[-5], 1, PLANS)),
-                "admit, through a gate": lambda: run(gate.authenticate(keys.texts[-6])),
-            }
+        works: tuple[Callable[[], object], ...] = (
+            _bare(driver, keys),
+            _by_hand(driver, keys),
+            _one_row(driver, keys),
+            _bare_core(engine, keys),
+            lambda: run(store.admit(keys.tokens[-5], 1, PLANS)),
+            lambda: run(gate.authenticate(keys.texts[-6])),
         )
+        times = alone(dict(zip(ALONE, works, strict=True)))
         run(gate.close())
-        print()
         figures = in_turns(
             {
-                "bare": partial(one_after_the_other, _bare(driver, keys), seconds),
-                "by hand": partial(one_after_the_other, _by_hand(driver, keys), seconds),
-                "Core": partial(one_after_the_other, _bare_core(engine, keys), seconds),
+                BARE: partial(one_after_the_other, _bare(driver, keys), seconds),
+                BY_HAND: partial(one_after_the_other, _by_hand(driver, keys), seconds),
                 "admit": partial(
                     one_after_the_other,
                     lambda: run(store.admit(keys.tokens[0], 1, PLANS)),
@@ -223,18 +311,9 @@ def sqlite(seconds: float, rounds: int) -> None:
         driver.close()
         engine.dispose()
         run(store.close())
-    for name, what, floor in (
-        ("bare", "floor: bare transaction, sqlite3", None),
-        ("by hand", "floor: judged by hand, sqlite3", "bare"),
-        ("Core", "bare transaction, SQLAlchemy Core", "bare"),
-        ("admit", "admit, blocking, 1 caller", "bare"),
-        ("admit", "admit, blocking, 1 caller", "by hand"),
-        ("16 threads", "admit, blocking, 16 threads, one organization", "bare"),
-        ("async, 1", "admit, async, 1 in flight", "bare"),
-        ("async, 16", "admit, async, 16 in flight, one organization", "bare"),
-        ("async, 16 of 16", "admit, async, 16 in flight, 16 organizations", "bare"),
-    ):
-        tell(what, figures, name, floor)
+    rates = {row: Rates.of(figures, name, floor) for row, (name, floor) in IN_SQLITE.items()}
+    show(f"SQLite {sqlite3.sqlite_version}", rates)
+    return rates, times
 
 
 def _bare(driver: sqlite3.Connection, keys: Keys) -> Callable[[], object]:
@@ -280,7 +359,7 @@ def _one_row(driver: sqlite3.Connection, keys: Keys) -> Callable[[], object]:
         assert token.matches(key[6], key[7])
         now = time_ns() // 1000
         _, state = hit(read_state(written, windows), windows, now, 1)
-        requests, _ = read_uses(used)[handle]
+        requests, _ = read_uses(used, id)[handle]
         used = write_uses({handle: (requests + 1, now)})
         driver.execute(FLOOR["write"], (write_state(state), used, id))
         driver.execute("COMMIT")
@@ -293,7 +372,7 @@ def _bare_core(engine: Engine, keys: Keys) -> Callable[[], object]:
     states, instants = cycle(STATES), count(time_ns() // 1000)
     organizations, key = Tables().organizations.c, Tables().keys.c
     lock = select(organizations.id, organizations.windows).where(organizations.id == bindparam("o"))
-    find = select(key).where(key.handle == bindparam("h"))
+    find = select(key.handle.table).where(key.handle == bindparam("h"))
     keep = update(organizations.id.table).where(organizations.id == bindparam("o"))
     use = update(key.handle.table).where(key.handle == bindparam("h"))
     use = use.values(request_count=key.request_count + 1, last_used_at=bindparam("at"))
@@ -368,57 +447,79 @@ def _awaited(work: Callable[..., Coroutine[Any, Any, float]], *arguments: Any) -
     return asyncio.run(work(*arguments))
 
 
-def served(name: str, url: str, seconds: float, rounds: int) -> None:
-    """A server on this machine."""
+def served(name: str, url: str, seconds: float, rounds: int) -> dict[str, Rates]:
+    """A server on this machine: the throughput."""
     engine = blocking_engine(url)
     upgrade(engine, Tables())
-    with engine.connect() as connection:
-        print(f"\n{name}", connection.scalar(text("SELECT version()")))
     engine.dispose()
     store = SqlStore(url)
     keys = Keys(store)
-    for callers, organizations, what in (
-        (1, 1, "1 in flight"),
-        (32, 1, "32 in flight, one organization"),
-        (32, 32, "32 in flight, 32 organizations"),
-    ):
-        figures = in_turns(
-            {
-                name: partial(_awaited, work, url, keys, callers, organizations, seconds)
-                for name, work in (("bare", _floor), ("admit", _admits))
-            },
-            rounds,
-        )
-        tell(f"floor: a transaction each, {what}", figures, "bare")
-        tell(f"admit, async, {what}", figures, "admit", "bare")
-    figures = in_turns(
-        {
-            threads: partial(
-                in_threads, lambda n: run(store.admit(keys.tokens[0], 1, PLANS)), threads, seconds
-            )
-            for threads in (1, 32)
-        },
-        rounds,
-    )
-    for threads in (1, 32):
-        tell(f"admit, blocking, {threads} threads, one organization", figures, threads)
+
+    def in_so_many_threads(callers: int) -> float:
+        return in_threads(lambda _: run(store.admit(keys.tokens[0], 1, PLANS)), callers, seconds)
+
+    rates: dict[str, Rates] = {}
+    for callers, organizations in dict.fromkeys((c, o) for c, o, _ in SERVED.values()):
+        turns = {
+            turn: partial(_awaited, work, url, keys, callers, organizations, seconds)
+            for turn, work in ((BARE, _floor), ("admit", _admits))
+        }
+        if organizations == 1:
+            turns["threads"] = partial(in_so_many_threads, callers)
+        figures = in_turns(turns, rounds)
+        for what, (*of, turn) in SERVED.items():
+            if of == [callers, organizations]:
+                rates[f"{name}, {what}"] = Rates.of(figures, turn, BARE)
     run(store.close())
+    show(name, rates)
+    return rates
+
+
+def version_of(url: str) -> str:
+    """The name and the version of a database."""
+    engine = blocking_engine(url)
+    kind = engine.dialect.name
+    asked = "sqlite_version()" if kind == "sqlite" else "version()"
+    with engine.connect() as connection:
+        told = str(connection.scalar(text(f"SELECT {asked}"))).split(" on ", maxsplit=1)[0]
+    engine.dispose()
+    return f"SQLite {told}" if kind == "sqlite" else told
+
+
+def write(line: str, rates: Mapping[str, Rates], times: Cells) -> None:
+    """Write the figures into the pages."""
+    PAGE.write(line, {name: one.cells() for name, one in rates.items()}, times)
+    capacities = {
+        name: ["" if row is None else f"{rates[row].admits:,.0f}" for row in rows]
+        for name, rows in CAPACITIES.items()
+    }
+    CAPACITY.write(line, capacities)
 
 
 def main() -> None:
     """Run what was asked for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["sqlite", "postgresql", "mysql"])
-    parser.add_argument("--seconds", type=float, default=1.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+    options = parser("benchmarks.sql", __doc__)
+    options.add_argument("what", nargs="*", default=["sqlite", *SERVERS])
+    options.add_argument("--seconds", type=float, default=1.0)
+    options.add_argument("--rounds", type=int, default=5)
+    chosen = options.parse_args()
+    what = ["sqlite", *SERVERS] if chosen.markdown else chosen.what
+    about = Run("benchmarks.sql", *LIBRARIES)
     print(machine())
-    if "sqlite" in options.what:
-        sqlite(options.seconds, options.rounds)
-    for name, start in (("postgresql", postgres), ("mysql", mariadb)):
-        if name in options.what:
+    rates: dict[str, Rates] = {}
+    times: Cells = {}
+    versions = [f"SQLite {sqlite3.sqlite_version}"]
+    if "sqlite" in what:
+        found, times = sqlite(chosen.seconds, chosen.rounds)
+        rates |= found
+    for kind, (name, start) in SERVERS.items():
+        if kind in what:
             with start() as server:
-                served(name, server.create("bench"), options.seconds, options.rounds)
+                url = server.create("bench")
+                versions.append(version_of(url))
+                rates |= served(name, url, chosen.seconds, chosen.rounds)
+    if chosen.markdown:
+        write(about.line(*versions), rates, times)
 
 
 if __name__ == "__main__":

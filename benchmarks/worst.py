@@ -1,6 +1,6 @@
 """The worst number admitted in any window: lockgate beside the published algorithms and the peers.
 
-``python -m benchmarks.worst [--svg FILE]``
+``python -m benchmarks.worst [--svg FILE] [--markdown]``
 
 Every limiter is asked to admit 100 a minute and is shown the same traffic: patterns that are known
 to hurt one of them, and random ones. What counts is the most that it admitted in any 60 seconds,
@@ -10,7 +10,6 @@ published; ``limits`` is the library, its clock moved by hand.
 
 from __future__ import annotations
 
-import argparse
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.testing import plot, worst
 
 from .measure import table
+from .pages import Part, Run, Table, parser
 
 LIMIT = 100
 START = 1_700_000_000 * SECOND // MINUTE * MINUTE
@@ -141,6 +141,22 @@ CONTENDERS: dict[str, Callable[[], Admit]] = {
 }
 
 
+PAGE = Part(
+    "worst", "limits.md", (Table(("limiter", "admitted", "times the limit"), tuple(CONTENDERS)),)
+)
+COMPARISON = Part(
+    "worst-peers",
+    "comparison.md",
+    (
+        Table(
+            ("limiter", "admitted"),
+            tuple(name for name in CONTENDERS if name.startswith(("lockgate", "limits:"))),
+        ),
+    ),
+)
+PARTS = (PAGE, COMPARISON)
+
+
 def traffic() -> Iterator[list[int]]:
     """Traces: a burst at some instant and a second one later, floods, and random traffic."""
     crowd = 3 * LIMIT
@@ -176,15 +192,22 @@ def measure() -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.worst", description=__doc__)
-    parser.add_argument("--svg", type=Path, help="write the figures as a picture, too")
-    svg: Path | None = parser.parse_args().svg
+    options = parser("benchmarks.worst", __doc__)
+    options.add_argument("--svg", type=Path, help="write the figures as a picture, too")
+    chosen = options.parse_args()
+    about = Run("benchmarks.worst", "limits")
+    svg: Path | None = chosen.svg
     worsts = measure()
-    rows = [(name, f"{most}", f"{most / LIMIT:.2f}") for name, most in worsts.items()]
+    cells = {name: (f"{most}", f"{most / LIMIT:.2f}") for name, most in worsts.items()}
+    rows = [(name, *row) for name, row in cells.items()]
     table(f"At most {LIMIT} a minute: the worst 60 seconds", ("limiter", "admitted", "times"), rows)
     if svg is not None:
         title = f"Most admitted in any 60 seconds, where the limit is {LIMIT}"
         svg.write_text(plot.bars(title, worsts, LIMIT), encoding="utf-8")
+    if chosen.markdown:
+        PAGE.write(about.line(), cells)
+        rows_of_peers = COMPARISON.tables[0].rows
+        COMPARISON.write(about.line(), {name: cells[name][:1] for name in rows_of_peers})
 
 
 if __name__ == "__main__":

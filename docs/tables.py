@@ -1,6 +1,6 @@
 """Write the tables of the reference pages from the code: ``python -m docs.tables``.
 
-Each stands in a page of ``docs/reference/`` between ``<!-- table: NAME -->`` and ``<!-- end -->``.
+Each is a marked part of a page of ``docs/reference/``. Benchmarks write those of other pages.
 ``tests/docs/test_tables.py`` fails where a page and the code differ.
 """
 
@@ -21,21 +21,12 @@ from lockgate.sessions import SignedCookie
 from lockgate.web.operations.openapi import describe
 
 from .events import events
+from .marked import Row, fill_parts, table
 
 PAGES: Final = Path(__file__).parent / "reference"
-_TABLE: Final = re.compile(r"(<!-- table: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _SECRET: Final = "a secret of these tables, of no service"
 _NUMBERS: Final = re.compile(r" \((?:[DK]\d+|spec|RFC)\b[^()]*\)|, D\d+(?=\))")
 _EVENT: Final = re.compile(r"^\| `(\w+)` .*\| (.*) \|$", re.MULTILINE)
-
-Row = Iterable[str]
-
-
-def table(*rows: Row) -> str:
-    """Return rows of text as a Markdown table; the first one is its head."""
-    head, *body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    lines = [head, ["---"] * len(head), *body]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def code(text: object) -> str:
@@ -233,12 +224,10 @@ TABLES: Final[Mapping[str, Callable[[], str]]] = {
 def filled(page: str) -> str:
     """Return the text of a page with its tables as the code gives them."""
 
-    def fill(found: re.Match[str]) -> str:
-        start, name, before, end = found.groups()
-        new = event_table(before) if name == "events" else TABLES[name]()
-        return f"{start}\n{new}\n{end}"
+    def fill(name: str, before: str) -> str:
+        return event_table(before) if name == "events" else TABLES[name]()
 
-    return _TABLE.sub(fill, page)
+    return fill_parts(page, fill)
 
 
 def main() -> None:
