@@ -4,10 +4,10 @@ Guarantee
     No span of length W, wherever it starts, contains more than ``limit`` admitted cost (D20).
 
 State
-    A window counts its hits in cells, oldest first. Each of the last 64 hits has its own cell;
-    beyond that, hits less than a grain apart (W/60 by default) share the newest one. A cell counts
-    until its *newest* hit is W old, so a shared cell returns capacity late, by less than a grain,
-    and never early (D21). The state is an immutable value of integers and bytes.
+    A window counts its hits in cells, oldest first. Up to 64 hits have a cell each; while there are
+    64 cells, a hit less than a grain (W/60 by default) after the first of the newest one joins it.
+    A cell counts until its *newest* hit is W old, so a shared cell returns capacity late, by less
+    than a grain, and never early (D21). The state is an immutable value of integers and bytes.
 
 Decision
     :func:`hit` goes through all windows of an organization. In each it drops expired cells, checks
