@@ -26,6 +26,7 @@ MODULES: Final = (
     "benchmarks.sql",
     "benchmarks.lookup",
     "benchmarks.dashboard",
+    "benchmarks.leases",
     "benchmarks.worst",
 )
 """The modules with ``PARTS``."""

@@ -54,7 +54,7 @@ class Holder:
 class Leased(RuleBasedStateMachine):
     """Processes that take leases, use, settle and lose them, beside requests of others."""
 
-    windows = EXACT
+    windows: tuple[Window, ...] = EXACT
 
     def __init__(self) -> None:
         super().__init__()

@@ -205,5 +205,6 @@ def _counted(cells: Cells, window: Window, late: Iterable[tuple[int, int]], now:
     _, span, _, grain = window
     cells = pruned(cells, span, grain, now)
     for at, units in late:
-        cells = count_at(cells, grain, at, min(units, LARGEST - cells[0]))
-    return pruned(cells, span, grain, now)
+        if at > now - span:
+            cells = count_at(cells, grain, at, min(units, LARGEST - cells[0]))
+    return cells

@@ -321,7 +321,7 @@ else
       from = till
     end
     local verdict = refused_by < 0 and ADMITTED or LIMITED
-    if verdict == LIMITED and first_end < reset then
+    if (barred or verdict == LIMITED) and not repeated and first_end < reset then
       reset = first_end -- The units of a lease may come back then.
     end
     reading =

@@ -1,0 +1,237 @@
+"""What quota leases give and cost: ``python -m benchmarks.leases [--markdown]``.
+
+First a simulation over a store in memory, with a clock of its own: processes that together ask for
+1.3 times the limit of one organization, and an oracle that knows how much could have been admitted.
+Then admissions a second of one process, with leases and without, on three stores in turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from sqlalchemy import create_engine
+
+from lockgate import Gate, MemoryStore, Plan, PlanBook, migrations, run
+from lockgate.core.key_format import KeyFormat, Token
+from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.stores.answers import Admission, Verdict
+from lockgate.stores.leasing import LeasingStore
+from tests.servers import postgres, redis_server
+
+from .measure import Spread, in_turns, ratio, table
+from .pages import Cells, Part, Run, Table, parser
+from .workload import draft, random_keys
+
+_TICK = 5_000
+_MINUTES = 3
+_DEMAND = 1.3
+_PEPPER = bytes(range(32))
+
+
+class Fleet(NamedTuple):
+    """One simulation."""
+
+    limit: int
+    processes: int
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.limit:,}/minute, {self.processes} processes, `lease={self.seconds:g}`"
+
+
+FLEETS = (Fleet(6000, 4, 1), Fleet(6000, 4, 0.5), Fleet(60_000, 16, 1), Fleet(600, 2, 1))
+SIMULATED = Part(
+    "lease-simulation",
+    "scale.md",
+    (
+        Table(
+            ("fleet", "delivered", "worst window", "store calls an admission"),
+            tuple(fleet.name for fleet in FLEETS),
+        ),
+    ),
+)
+STORES = ("SQLite", "PostgreSQL", "Redis")
+FLIGHTS = (1, 32)
+SPEED = Part(
+    "lease-speed",
+    "scale.md",
+    (
+        Table(
+            ("admissions a second of one organization", "without", "with leases", "times"),
+            tuple(f"{store}, {flight} in flight" for store in STORES for flight in FLIGHTS),
+        ),
+    ),
+)
+PARTS = (SIMULATED, SPEED)
+
+
+class _Clock:
+    at = 1_800_000_000 * SECOND
+
+    def __call__(self) -> int:
+        return self.at
+
+
+class _Counted(MemoryStore):
+    """Counts the calls of a server."""
+
+    calls = 0
+
+    async def admit(self, *args: Any, **kwargs: Any) -> Admission:
+        self.calls += 1
+        return await super().admit(*args, **kwargs)
+
+    async def admit_leased(self, *args: Any, **kwargs: Any) -> Admission:
+        self.calls += 1
+        return await super().admit_leased(*args, **kwargs)
+
+    async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
+        self.calls += 1
+        await super().settle_leases(*args, **kwargs)
+
+    async def add_usage(self, *args: Any, **kwargs: Any) -> None:
+        self.calls += 1
+        await super().add_usage(*args, **kwargs)
+
+
+def simulated(fleet: Fleet) -> tuple[str, str, str]:
+    """Return the delivered share, the worst window in limits, and the calls an admission."""
+    random, clock = Random(1), _Clock()
+    store = _Counted(clock)
+    plans = PlanBook([Plan("bench", fleet.limit, None, None, None)], default="bench")
+    token = _key(store)
+    processes = [LeasingStore(store, fleet.seconds, clock) for _ in range(fleet.processes)]
+    refused_until = [0] * fleet.processes
+    rate = fleet.limit * _DEMAND / MINUTE / fleet.processes * _TICK
+    window, possible = deque[int](), deque[int]()
+    worst = admitted = could = 0
+    for tick in range(_MINUTES * MINUTE // _TICK):
+        clock.at += _TICK
+        order = list(range(fleet.processes))
+        random.shuffle(order)
+        for process in order:
+            for _ in range(int(rate) + (random.random() < rate % 1)):
+                if _room(possible, clock.at) < fleet.limit:
+                    possible.append(clock.at)
+                    could += 1
+                if clock.at < refused_until[process]:  # A refusal cache would refuse it.
+                    continue
+                admission = run(processes[process].admit(token, 1, plans, clock.at))
+                reading = admission.reading
+                assert reading is not None
+                if admission.verdict is Verdict.ADMITTED:
+                    admitted += 1
+                    worst = max(worst, _room(window, clock.at) + 1)
+                    window.append(clock.at)
+                else:
+                    stands = min(clock.at + reading.wait, max(reading.reset, clock.at + 1))
+                    refused_until[process] = stands
+            if tick % 20 == 0:
+                run(processes[process].settle_idle())
+    calls = store.calls / admitted
+    return f"{admitted / could:.2%}", f"{worst / fleet.limit:.4f}", f"{calls:.3f}"
+
+
+def _room(admitted: deque[int], now: int) -> int:
+    """Return how many are in the last minute."""
+    while admitted and admitted[0] <= now - MINUTE:
+        admitted.popleft()
+    return len(admitted)
+
+
+def _key(store: MemoryStore) -> Token:
+    format: KeyFormat = random_keys(Random(3))
+    key = format.generate()
+    run(store.insert(draft(format, "org_1", key), None))
+    return format.read([b"Bearer " + key.text.encode()])
+
+
+def measured(name: str, url: str, rounds: int, number: int) -> dict[int, tuple[Spread, ...]]:
+    """Return admissions a second without and with leases, and their ratio, by flight."""
+    most = 10**9
+    plans = PlanBook([Plan("bench", most, most, most, None)], default="bench")
+    loop = asyncio.new_event_loop()
+    gates = {
+        lease: Gate(url, brand="acme", peppers=[_PEPPER], plans=plans, lease=lease)
+        for lease in (None, 1.0)
+    }
+    for gate in gates.values():
+        loop.run_until_complete(gate.ready())
+    made = loop.run_until_complete(gates[None].keys.create(f"org_{name}", "bench", ["*"]))
+
+    def turn(gate: Gate, flight: int) -> Callable[[], float]:
+        async def caller() -> None:
+            for _ in range(number // flight):
+                await gate.authenticate(made.text)
+
+        async def all() -> None:
+            await asyncio.gather(*(caller() for _ in range(flight)))
+
+        def one() -> float:
+            started = perf_counter()
+            loop.run_until_complete(all())
+            return number / (perf_counter() - started)
+
+        return one
+
+    found: dict[int, tuple[Spread, ...]] = {}
+    for flight in FLIGHTS:
+        turns = {f"{lease}": turn(gate, flight) for lease, gate in gates.items()}
+        figures = in_turns(turns, rounds)
+        found[flight] = (
+            Spread.of(figures["None"]),
+            Spread.of(figures["1.0"]),
+            ratio(figures, "1.0", "None"),
+        )
+    for gate in gates.values():
+        loop.run_until_complete(gate.close())
+    loop.close()
+    return found
+
+
+def main() -> None:
+    options = parser("benchmarks.leases", __doc__)
+    options.add_argument("--quick", action="store_true", help="few rounds, to see that all runs")
+    chosen = options.parse_args()
+    rounds, number = (3, 500) if chosen.quick else (9, 4000)
+    about = Run("benchmarks.leases", "sqlalchemy", "redis", "psycopg")
+    fleets: Cells = {fleet.name: simulated(fleet) for fleet in FLEETS}
+    _show(SIMULATED, fleets)
+    cells: dict[str, tuple[str, ...]] = {}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(redis_server())
+        url = stack.enter_context(postgres()).create("leases")
+        engine = create_engine(url)
+        migrations.upgrade(engine)
+        engine.dispose()
+        urls = f"sqlite:///{folder / 'leases.db'}?mode=rwc", url, server.url()
+        for name, store in zip(STORES, urls, strict=True):
+            for flight, found in measured(name, store, rounds, number).items():
+                without, leased, times = found
+                row = f"{without.median:,.0f}", f"{leased.median:,.0f}", f"{times:.1f}"
+                cells[f"{name}, {flight} in flight"] = row
+    _show(SPEED, cells)
+    if chosen.markdown:
+        line = about.line(f"SQLite {sqlite3.sqlite_version}")
+        SIMULATED.write(line, fleets)
+        SPEED.write(line, cells)
+
+
+def _show(part: Part, cells: Cells) -> None:
+    (form,) = part.tables
+    table(part.name, form.columns, [[name, *cells[name]] for name in form.rows])
+
+
+if __name__ == "__main__":
+    main()
