@@ -1,3 +1,4 @@
+import gc
 import logging.handlers
 import os
 import sys
@@ -37,6 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
     """Take more examples with ``--matrix``, unless Hypothesis has an option for their number."""
     if config.getoption("matrix"):
         settings.load_profile("matrix")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the tests and the modules that they import out of garbage collections.
+
+    Those are a million objects and more, which each full collection would walk, a second long.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()  # Tuples of constants are tracked until then, and what holds one with them.
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
