@@ -148,9 +148,10 @@ def test_workers_that_live_for_seconds_prune_as_often_as_one_that_lives_on(
     present, steps = 0.0, {3: 0, 45: 0, 3600: 0}
     monkeypatch.setattr(pruning, "expovariate", Random(1).expovariate)
     monkeypatch.setattr(pruning, "monotonic", lambda: present)
+    tables, database = Tables(), database_of(sqlite.dialect())
     for life in steps:
         for _ in range(3600 // life):
-            worker = Pruning(Tables(), database_of(sqlite.dialect()))
+            worker = Pruning(tables, database)
             for _ in range(life):
                 present += 1
                 steps[life] += worker.due() is not None
