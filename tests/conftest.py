@@ -44,7 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection() -> Generator[None, object, object]:
     """Keep the tests and the modules that they import out of garbage collections.
 
-    Those are a million objects and more, which each full collection would walk, a second long.
+    Those are some 700,000 objects, which each full collection would walk, for up to a second.
     """
     gc.disable()
     try:
