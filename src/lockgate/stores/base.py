@@ -596,6 +596,9 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
     keeps_history: bool = False
     """Whether the store keeps usage over time: it overrides :meth:`add_history` and
     :meth:`history`."""
+    grants_leases: bool = False
+    """Whether the store grants quota leases: it overrides :meth:`admit_leased`,
+    :meth:`settle_leases` and :meth:`quota_leases`."""
     system: str = "other"
     """The kind of database, as OpenTelemetry's ``db.system.name`` calls it, for spans."""
     local_version: object = None

@@ -92,6 +92,7 @@ class CachedStore(Wrapper):
         self.primary: Final = primary
         self.cache: Final = cache
         self.io = _both(primary.io, cache.io)
+        self.grants_leases = cache.grants_leases
         self._limits = limits
         self._deadline = deadline
         self._patient_until = -inf

@@ -114,7 +114,7 @@ class Record:
             return self._hit_leased(windows, now, cost)[0]
         if windows:
             self.settle_leases(windows, (), now)
-        state, leases = self._state(windows), self.quota_leases
+        state, leases = self._state(windows), self.quota_leases if windows else ()
         windows = lowered(windows, leases)
         before = [self.limits.get(field) for field in limits.fields]
         room = crowded(before, len(self.limits))
@@ -135,12 +135,11 @@ class Record:
 
     def peek(self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int) -> Reading:
         """Return the reading of the windows, and of named limits, without a charge."""
-        state, leases = self._state(windows), self.quota_leases
+        state, leases = self._state(windows), self.quota_leases if windows else ()
         if limits is None:
             return peek_leased(state, leases, windows, now)
-        if windows:
-            state, leases = current(state, leases, windows, now)
-            windows = lowered(windows, leases)
+        state, leases = current(state, leases, windows, now)
+        windows = lowered(windows, leases)
         cells = [self.limits.get(field) for field in limits.fields]
         return until_settled(peek_limited(state, windows, cells, limits.windows, now), leases)
 

@@ -57,6 +57,7 @@ class RecordStore(Store):
     """
 
     keeps_history = True
+    grants_leases = True
 
     def __init__(self, records: Records) -> None:
         self.records: Final = records

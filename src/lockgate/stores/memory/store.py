@@ -77,6 +77,7 @@ class MemoryStore(Store):
 
     io: IoMode = "none"
     keeps_history = True
+    grants_leases = True
 
     def __init__(self, clock: Clock = wall_clock) -> None:
         self.local_version = object()

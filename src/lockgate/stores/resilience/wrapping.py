@@ -31,6 +31,7 @@ class Wrapper(Store):
         self.io = inner.io
         self.enforces_deadline = inner.enforces_deadline
         self.keeps_history = inner.keeps_history
+        self.grants_leases = inner.grants_leases
         self.system = inner.system
 
     @abstractmethod

@@ -127,6 +127,7 @@ class SqlStore(PrimaryStore):
     """
 
     keeps_history = True
+    grants_leases = True
 
     def __init__(
         self,
