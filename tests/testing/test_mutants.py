@@ -20,6 +20,7 @@ from . import (
     mutants_of_holds,  # noqa: F401
     mutants_of_limits,  # noqa: F401
     mutants_of_load,  # noqa: F401
+    mutants_of_quota_leases,  # noqa: F401
     mutants_of_usage,  # noqa: F401
     mutants_of_walks,  # noqa: F401
 )

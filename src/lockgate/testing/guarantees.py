@@ -34,6 +34,9 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "H2": "A hold that is neither settled nor renewed is used in full at its deadline.",
     "H3": "A hold is taken once and settled once, with the units that were used.",
     "H4": "Units that were held and not used are free at once.",
+    "H5": "A lease is granted with an admission by the plan's windows alone, of at most one unit "
+    "in fifty of each limit and half of its holder's share; a refusal beside leases holds until "
+    "the first of them ends.",
     # Keys
     "K1": "A key is accepted if and only if its digest matches a row neither revoked nor expired, "
     "whose seal, where keys are made with peppers, is that of its fields, and whose allow-list, "

@@ -173,6 +173,8 @@ _BY_VERB = {
     "census": "K9",
     "search": "K1",
     "reset": "W2",
+    "settle_leases": "H3",
+    "quota_leases": "H1",
     "organizations": "D25",
     "hold": "H1",
     "acquire": "L1",

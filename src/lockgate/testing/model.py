@@ -5,7 +5,7 @@ It uses the rules of ``core`` with the time as an argument, so that stores can b
 step, and a search can return to an earlier world.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Final, NamedTuple
 
@@ -27,10 +27,20 @@ from ..core.limits import (
     peek_limited,
 )
 from ..core.plans import Organization, PlanBook
+from ..core.quota_leases import (
+    LeaseRequest,
+    QuotaLease,
+    QuotaLeases,
+    Settlement,
+    current,
+    hit_leased,
+    live,
+    lowered,
+    peek_leased,
+    until_settled,
+)
 from ..core.row_seals import counted_account, counted_key, tally
 from ..core.sliding_window import Cells, Reading, State, Window, empty_state
-from ..core.sliding_window import hit as hit_rule
-from ..core.sliding_window import peek as peek_rule
 from ..errors import HandleTaken, KeyLimitReached
 from ..stores.answers import (
     REFUSED_BY_STATE,
@@ -69,6 +79,9 @@ class World(NamedTuple):
     """The cells of named limits, by organization and field."""
     budgets: Mapping[tuple[str, str], Budget] = {}
     """The budgets of holds, by organization and field."""
+    quota_leases: Mapping[str, QuotaLeases] = {}
+    """The quota leases by organization, those past their deadline included until a call counts
+    them."""
 
     def fingerprint(self) -> object:
         """A hashable value, equal for equal worlds."""
@@ -230,18 +243,21 @@ def hit(
     now: int,
     limits: LimitWindows | None = None,
 ) -> tuple[Reading, World]:
-    before = _state(world, organization, windows)
     if limits is None:
-        reading, after = hit_rule(before, windows, now, cost)
-        return reading, _with_windows(world, organization, windows, after)
+        reading, _, world = _hit_leased(world, organization, windows, cost, now, None)
+        return reading, world
+    _, world = settle_leases(world, organization, windows, (), now)
+    before = _state(world, organization, windows)
+    leases = _quota_leases(world, organization, windows)
     limits = limits.at(now, organization)
     cells = _cells(world, organization, limits)
     room = crowded(cells, sum(owner == organization for owner, _ in world.limits))
-    reading, after, kept = hit_limited(before, windows, cells, limits.windows, now, cost, room)
+    left = lowered(windows, leases)
+    reading, after, kept = hit_limited(before, left, cells, limits.windows, now, cost, room)
     changed = changed_fields(limits, cells, kept)
     fields = {(organization, field): new for field, new in changed}
     world = world._replace(limits={**world.limits, **fields})
-    return reading, _with_windows(world, organization, windows, after)
+    return until_settled(reading, leases), _with_windows(world, organization, windows, after)
 
 
 def peek(
@@ -252,11 +268,33 @@ def peek(
     limits: LimitWindows | None = None,
 ) -> tuple[Reading, World]:
     state = _state(world, organization, windows)
+    leases = _quota_leases(world, organization, windows)
     if limits is None:
-        return peek_rule(state, windows, now), world
+        return peek_leased(state, leases, windows, now), world
+    state, leases = current(state, leases, windows, now)
     limits = limits.at(now, organization)
     cells = _cells(world, organization, limits)
-    return peek_limited(state, windows, cells, limits.windows, now), world
+    reading = peek_limited(state, lowered(windows, leases), cells, limits.windows, now)
+    return until_settled(reading, leases), world
+
+
+def settle_leases(
+    world: World,
+    organization: str,
+    windows: tuple[Window, ...],
+    settled: Sequence[Settlement],
+    now: int,
+) -> tuple[None, World]:
+    leases = _quota_leases(world, organization, windows)
+    if not leases:
+        return None, world
+    before = _state(world, organization, windows)
+    state, leases = current(before, leases, windows, now, settled)
+    return None, _with_quota_leases(world, organization, windows, state, leases)
+
+
+def quota_leases(world: World, organization: str, now: int) -> tuple[QuotaLeases, World]:
+    return live(world.quota_leases.get(organization, ()), now), world
 
 
 def reset(world: World, organization: str) -> tuple[None, World]:
@@ -347,6 +385,31 @@ def admit(
     address: str | None = None,
     limits: tuple[Limit, ...] = (),
 ) -> tuple[Admission, World]:
+    return _admit(world, token, cost, plans, now, address, limits, None)
+
+
+def admit_leased(
+    world: World,
+    token: Token,
+    cost: int,
+    plans: PlanBook,
+    lease: LeaseRequest,
+    now: int,
+    address: str | None = None,
+) -> tuple[Admission, World]:
+    return _admit(world, token, cost, plans, now, address, (), lease)
+
+
+def _admit(
+    world: World,
+    token: Token,
+    cost: int,
+    plans: PlanBook,
+    now: int,
+    address: str | None,
+    limits: tuple[Limit, ...],
+    request: LeaseRequest | None,
+) -> tuple[Admission, World]:
     key = world.keys.get(token.handle)
     if key is None or not token.accepts(key):
         return UNKNOWN, world
@@ -357,11 +420,16 @@ def admit(
         return Admission(Verdict.ELSEWHERE, key), world
     plan = plans.plan_of(world.organizations.get(key.organization), now)
     named = limits_of(limits, plan, key, now)
-    reading, world = hit(world, key.organization, plan.windows, cost, now, named)
+    charged, lease = (key.organization, plan.windows), None
+    if named is None:
+        reading, lease, world = _hit_leased(world, *charged, cost, now, request)
+    else:
+        _, world = settle_leases(world, *charged, request.settled if request else (), now)
+        reading, world = hit(world, *charged, cost, now, named)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading, named), world
     key = _used(key, 1, now)
-    return Admission(Verdict.ADMITTED, key, plan, reading, named), _with_key(world, key)
+    return Admission(Verdict.ADMITTED, key, plan, reading, named, lease), _with_key(world, key)
 
 
 def register(
@@ -498,6 +566,8 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "hit": hit,
     "peek": peek,
     "reset": reset,
+    "settle_leases": settle_leases,
+    "quota_leases": quota_leases,
     "search": search,
     "organizations": organizations,
     "hold": hold,
@@ -508,6 +578,7 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "organization": organization,
     "put_organization": put_organization,
     "admit": admit,
+    "admit_leased": admit_leased,
     "register": register,
     "account": account,
     "account_by_token": account_by_token,
@@ -552,6 +623,38 @@ def _with_windows(
     world: World, organization: str, windows: tuple[Window, ...], state: State
 ) -> World:
     return world._replace(windows={**world.windows, organization: state}) if windows else world
+
+
+def _hit_leased(
+    world: World,
+    organization: str,
+    windows: tuple[Window, ...],
+    cost: int,
+    now: int,
+    request: LeaseRequest | None,
+) -> tuple[Reading, QuotaLease | None, World]:
+    state = _state(world, organization, windows)
+    leases = _quota_leases(world, organization, windows)
+    reading, state, leases, lease = hit_leased(state, leases, windows, now, cost, request)
+    return reading, lease, _with_quota_leases(world, organization, windows, state, leases)
+
+
+def _quota_leases(world: World, organization: str, windows: tuple[Window, ...]) -> QuotaLeases:
+    """Return the leases that count in a plan's windows; none, if named limits alone are charged."""
+    return world.quota_leases.get(organization, ()) if windows else ()
+
+
+def _with_quota_leases(
+    world: World,
+    organization: str,
+    windows: tuple[Window, ...],
+    state: State,
+    leases: QuotaLeases,
+) -> World:
+    world = _with_windows(world, organization, windows, state)
+    if leases == _quota_leases(world, organization, windows):
+        return world
+    return world._replace(quota_leases={**world.quota_leases, organization: leases})
 
 
 def _cells(world: World, organization: str, limits: LimitWindows) -> list[Cells | None]:

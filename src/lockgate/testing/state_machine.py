@@ -20,6 +20,7 @@ from ..core.holds import Look, Renew, Settle, Take, budgets
 from ..core.key_format import NewKey
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan, PlanBook
+from ..core.quota_leases import LeaseRequest, Settlement
 from ..core.temporary_limits import TemporaryLimit, with_temporary
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ..stores.answers import Usage
@@ -27,7 +28,7 @@ from ..stores.base import PAGE_AT_MOST, PartStore
 from ..sync import run
 from .calls import Call
 from .certify import MakeStore
-from .checks import PARTS, Part
+from .checks import PARTS, Part, applies
 from .factories import COARSE, EXACT, NARROW, NOW, OPEN, PLANS, Factory
 from .lockstep import Lockstep
 
@@ -56,6 +57,11 @@ DETAILS: Final = st.sampled_from(
 )
 ADDRESS: Final = st.sampled_from(["192.0.2.7", "198.51.100.7", ""])
 SEAL: Final = st.sampled_from([None, None, "01020304:aa"])
+BUSY: Final = PlanBook(
+    [replace(NARROW, rpm=150, rph=400, rpd=None), EXACT, COARSE, OPEN], default="narrow"
+)
+LEASES: Final = [f"{number:016x}" for number in range(5)]
+USED: Final = st.lists(st.integers(-2, 2 * SECOND), max_size=3)
 HOLDS: Final = [f"{number:032x}" for number in range(5)]
 LIMITS: Final = st.lists(
     st.sampled_from(
@@ -81,7 +87,7 @@ KEPT: Final = st.tuples(st.sampled_from(SCHEMES), SEAL)
 
 def needs(part: Part) -> Callable[[Any], bool]:
     """Return a rule's precondition: the store implements this part."""
-    return lambda machine: part in machine.parts
+    return lambda machine: part in machine.parts and applies(part, machine._witness.store)
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -496,6 +502,53 @@ class StoreMachine(RuleBasedStateMachine):
         named = (limits,) if limits else ()
         for _ in range(times):
             self._call("admit", token, cost, plans, self.now, "192.0.2.7", *named)
+
+    @precondition(needs("admission"))
+    @precondition(needs("quota_leases"))
+    @rule(
+        which=WHICH,
+        cost=st.integers(1, 9),
+        lease=WHICH,
+        units=st.integers(0, 9),
+        span=st.sampled_from([SECOND // 10, SECOND, 2 * SECOND]),
+        settled=st.none() | WHICH,
+        used=USED,
+        plans=st.sampled_from([PLANS, BUSY, LIMITED_PLANS]),
+    )
+    def admit_leased(
+        self,
+        which: int,
+        cost: int,
+        lease: int,
+        units: int,
+        span: int,
+        settled: int | None,
+        used: list[int],
+        plans: PlanBook,
+    ) -> None:
+        """Admit a request that asks for a lease, and may settle one."""
+        key, draft = self._keys[which]
+        out = self._witness.world.quota_leases.get(draft.organization, ())
+        if any(one.id == LEASES[lease] for one in out):
+            units = 0  # The ids of leases are random: none comes twice.
+        ended = () if settled is None else (self._settlement(settled, used),)
+        request = LeaseRequest(LEASES[lease], units, span, ended)
+        self._call("admit_leased", self._mint.token(key), cost, plans, request, self.now)
+        self._call("quota_leases", draft.organization, self.now)
+
+    @precondition(needs("quota_leases"))
+    @rule(organization=ORGANIZATION, plan=PLAN, settled=WHICH, used=USED)
+    def settle_lease(self, organization: str, plan: Plan, settled: int, used: list[int]) -> None:
+        """Settle a lease that may be unknown, and look at those that are out."""
+        ended = [self._settlement(settled, used)]
+        self._call("settle_leases", organization, plan.windows, ended, self.now)
+        self._call("quota_leases", organization, self.now)
+        self._call("peek", organization, plan.windows, self.now)
+
+    def _settlement(self, which: int, ago: list[int]) -> Settlement:
+        """Return the end of a lease of which a unit was used at each of these times ago."""
+        stamps = ((self.now - one, 1) for one in sorted(ago, reverse=True))
+        return Settlement(LEASES[which], tuple(stamps))
 
 
 def lockstep(

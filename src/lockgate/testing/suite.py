@@ -20,7 +20,7 @@ from hypothesis import settings
 from ..stores.base import IoMode, PartStore, Store
 from ..sync import run
 from .certify import checks_of, hold
-from .checks import PARTS, Check, Part, whole
+from .checks import PARTS, Check, Part, applies, whole
 from .deadline import DEADLINE, ended
 from .processes import Reopen, share
 from .state_machine import lockstep
@@ -122,7 +122,11 @@ class SharedStoreSuite(StoreSuite):
 
 
 async def _held(made: Awaitable[PartStore], check: Check, deadline: float) -> IoMode:
-    return await hold(check, await made, deadline)
+    store = await made
+    io = await hold(check, store, deadline)
+    if not applies(check.part, store):
+        pytest.skip(f"{type(store).__name__} grants no quota leases: its grants_leases is false")
+    return io
 
 
 async def _itself(store: PartStore) -> PartStore:

@@ -14,13 +14,14 @@ from . import (
     lifecycle,
     limits,
     pages,
+    quota_leases,
     slots,
     texts,
     usage,
     windows,
 )
 from .callers import Callers, in_threads
-from .check import PARTS, Check, Part, whole
+from .check import PARTS, Check, Part, applies, whole
 from .lifecycle import Leftovers, forgets, forgets_limits
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -39,6 +40,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *pages.CHECKS,
     *limits.CHECKS,
     *holds.CHECKS,
+    *quota_leases.CHECKS,
 )
 
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "Check",
     "Leftovers",
     "Part",
+    "applies",
     "forgets",
     "forgets_limits",
     "in_threads",

@@ -1,7 +1,7 @@
 """A check: a guarantee of the contract, and calls that test it."""
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from ...errors import ConfigurationError
 from ...stores.base import PartStore, Store
@@ -9,14 +9,22 @@ from ..factories import Factory
 from ..lockstep import Lockstep
 from .callers import Callers
 
-Part = Literal["keys", "windows", "slots", "accounts", "admission", "changes", "limits", "holds"]
-PARTS: Final[tuple[Part, ...]] = (
-    *("keys", "windows", "slots", "accounts", "admission", "changes"),
-    *("limits", "holds"),
-)
+Part = Literal[
+    "keys",
+    "windows",
+    "slots",
+    "accounts",
+    "admission",
+    "changes",
+    "limits",
+    "holds",
+    "quota_leases",
+]
+PARTS: Final[tuple[Part, ...]] = get_args(Part)
 """The parts of a store; ``admission`` is the verb that needs the others, ``Store.admit``,
 ``changes`` the change log of keys and accounts, ``limits`` the named limits that windows and
-admissions may have, and ``holds`` the budgets of holds, beside windows."""
+admissions may have, ``holds`` the budgets of holds, beside windows, and ``quota_leases`` the leases
+that admissions grant, of stores with ``grants_leases``."""
 
 Script: TypeAlias = Callable[[Store, Factory], Coroutine[Any, Any, None]]
 Bustle: TypeAlias = Callable[[Callers], Coroutine[Any, Any, None]]
@@ -49,6 +57,11 @@ def whole(store: PartStore) -> Store:
             "io = 'none', 'sync', 'async' or 'both'."
         )
     return cast(Store, store)
+
+
+def applies(part: Part, store: PartStore) -> bool:
+    """Return whether a store has a part: quota leases are those of a store that tells so."""
+    return part != "quota_leases" or getattr(store, "grants_leases", False)
 
 
 def alone(sentence: str, part: Part) -> Callable[[Script], Check]:

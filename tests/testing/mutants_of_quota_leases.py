@@ -1,0 +1,264 @@
+"""Stores with one mistake each in quota leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from lockgate import Store
+from lockgate.core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement
+from lockgate.core.sliding_window import Reading
+from lockgate.core.timestamps import DAY
+from lockgate.stores.answers import Admission, Verdict
+
+from .mutants import Mutant, gap
+
+
+class LeaseMutant(Mutant):
+    """Right until a subclass makes its mistake."""
+
+    parts: ClassVar = ("quota_leases",)
+
+    def out(self, organization: str) -> QuotaLeases:
+        return self._windows._leases.get(organization, ())
+
+    def put(self, organization: str, leases: QuotaLeases) -> None:
+        self._windows._leases[organization] = leases
+        if not leases:
+            del self._windows._leases[organization]
+
+    async def admit_leased(
+        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any
+    ) -> Admission:
+        settled = tuple(map(self.settled, lease.settled))
+        asked = lease._replace(settled=settled)
+        return await super().admit_leased(token, cost, plans, asked, *more)
+
+    async def settle_leases(
+        self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
+    ) -> None:
+        ended = [*map(self.settled, settled)]
+        await super().settle_leases(organization, windows, ended, now)
+
+    def settled(self, one: Settlement) -> Settlement:
+        return one
+
+
+class GrantsNoLease(LeaseMutant):
+    killed_by: ClassVar = {"H5"}
+
+    async def admit_leased(
+        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any
+    ) -> Admission:
+        return await Store.admit_leased(self, token, cost, plans, lease, *more)
+
+
+class HitsBesideLeases(LeaseMutant):
+    """Does not count what is out."""
+
+    killed_by: ClassVar = {"H1", "W4", "W6"}
+
+    async def hit(self, organization: str, *args: Any, **kwargs: Any) -> Reading:
+        leases = self.out(organization)
+        if leases:
+            self.put(organization, ())
+        try:
+            return await super().hit(organization, *args, **kwargs)
+        finally:
+            if leases:
+                self.put(organization, leases)
+
+
+class PeeksBesideLeases(LeaseMutant):
+    killed_by: ClassVar = {"H1", "W4", "W6"}
+
+    async def peek(self, organization: str, *args: Any, **kwargs: Any) -> Reading:
+        leases = self.out(organization)
+        if leases:
+            self.put(organization, ())
+        try:
+            return await super().peek(organization, *args, **kwargs)
+        finally:
+            if leases:
+                self.put(organization, leases)
+
+
+class ForgetsLeasesAtTheirDeadline(LeaseMutant):
+    """Takes a dead process's units for free."""
+
+    killed_by: ClassVar = {"H2"}
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        left = await super().quota_leases(organization, now)
+        if self.out(organization):
+            self.put(organization, left)
+        return left
+
+
+class SettlesNothing(LeaseMutant):
+    """Keeps a lease until its deadline."""
+
+    killed_by: ClassVar = {"H3", "H4", "W4"}
+
+    async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
+        return
+
+
+class SettlesWithoutUse(LeaseMutant):
+    """Frees what was used."""
+
+    killed_by: ClassVar = {"H1", "H3", "H4", "W4"}
+
+    def settled(self, one: Settlement) -> Settlement:
+        return one._replace(used=())
+
+
+class StampsEarly(LeaseMutant):
+    killed_by: ClassVar = {"H1"}
+
+    def settled(self, one: Settlement) -> Settlement:
+        return one._replace(used=tuple((at - 1, units) for at, units in one.used))
+
+
+class StampsWhenItSettles(LeaseMutant):
+    killed_by: ClassVar = {"H1"}
+
+    def settled(self, one: Settlement) -> Settlement:
+        return one._replace(used=tuple((at + DAY, units) for at, units in one.used))
+
+
+class CountsASettlementTwice(LeaseMutant):
+    """Counts a settlement of a lease that is no more."""
+
+    killed_by: ClassVar = {"H3", "W4"}
+
+    async def settle_leases(
+        self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
+    ) -> None:
+        known = {lease.id for lease in self.out(organization)}
+        await super().settle_leases(organization, windows, settled, now)
+        for one in settled:
+            if one.id not in known and one.used:
+                await self.hit(organization, windows, sum(units for _, units in one.used), now)
+
+
+class SettlesOfAllOrganizations(LeaseMutant):
+    killed_by: ClassVar = {"W8"}
+
+    async def settle_leases(
+        self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
+    ) -> None:
+        for owner in (organization, *self._windows._leases):
+            await super().settle_leases(owner, windows, settled, now)
+
+
+class LosesLeasesAtReset(LeaseMutant):
+    killed_by: ClassVar = {"W2"}
+
+    async def reset(self, organization: str, *args: Any, **kwargs: Any) -> None:
+        await super().reset(organization, *args, **kwargs)
+        self._windows._leases.pop(organization, None)
+
+
+class KeepsDeadlinesWhenTheClockStepsBack(LeaseMutant):
+    killed_by: ClassVar = {"W11"}
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        at = self.at(now)
+        return tuple(lease for lease in self.out(organization) if lease.deadline > at)
+
+
+class RefusesBeyondTheFirstDeadline(LeaseMutant):
+    killed_by: ClassVar = {"H1", "W6", "H5"}
+
+    async def hit(self, organization: str, *args: Any, **kwargs: Any) -> Reading:
+        reading = await super().hit(organization, *args, **kwargs)
+        if not reading.allowed and self.out(organization):
+            reading = reading._replace(reset=reading.reset + 1)
+        return reading
+
+
+class Granting(LeaseMutant):
+    """Grants another lease than the rule does."""
+
+    async def admit_leased(
+        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any
+    ) -> Admission:
+        answer = await super().admit_leased(token, cost, plans, lease, *more)
+        other = self.other(answer, lease, more[0] if more else self.at(None))
+        if other == answer.lease:
+            return answer
+        assert answer.key is not None
+        organization = answer.key.organization
+        kept = tuple(one for one in self.out(organization) if one.id != lease.id)
+        self.put(organization, kept if other is None else (*kept, other))
+        return answer._replace(lease=other)
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        raise NotImplementedError
+
+
+def _whole(asked: LeaseRequest, now: int) -> QuotaLease | None:
+    return QuotaLease(asked.id, asked.units, now + asked.span, asked.span) if asked.units else None
+
+
+class GrantsAllThatIsAsked(Granting):
+    killed_by: ClassVar = {"H5"}
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        return _whole(asked, now) if answer.lease else None
+
+
+class GrantsAFewUnits(Granting):
+    killed_by: ClassVar = {"H5"}
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        is_plain = answer.verdict is Verdict.ADMITTED and answer.limits is None
+        return answer.lease or (_whole(asked, now) if is_plain and asked.units < 3 else None)
+
+
+class GrantsWithARefusal(Granting):
+    killed_by: ClassVar = {"H5"}
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        is_refused = answer.verdict is Verdict.LIMITED and answer.limits is None
+        return _whole(asked, now) if is_refused else answer.lease
+
+
+class GrantsBesideNamedLimits(Granting):
+    killed_by: ClassVar = {"H5"}
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        is_named = answer.verdict is Verdict.ADMITTED and answer.limits is not None
+        return _whole(asked, now) if is_named else answer.lease
+
+
+class GrantsToRevokedKeys(Granting):
+    killed_by: ClassVar = {"H5"}
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        return _whole(asked, now) if answer.verdict is Verdict.REVOKED else answer.lease
+
+
+class GrantsNothingWithoutALimit(Granting):
+    killed_by: ClassVar = {"H5"}
+
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+        is_free = answer.reading is not None and answer.reading.remaining is None
+        return None if is_free else answer.lease
+
+
+class SettlesWithoutALock(LeaseMutant):
+    """Puts back what it read: leases that were granted meanwhile are lost."""
+
+    killed_by: ClassVar = {"H1", "W3"}
+
+    async def settle_leases(
+        self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
+    ) -> None:
+        ended = {one.id for one in settled}
+        left = tuple(lease for lease in self.out(organization) if lease.id not in ended)
+        await super().settle_leases(organization, windows, settled, now)
+        gap()
+        if left:
+            self.put(organization, left)
