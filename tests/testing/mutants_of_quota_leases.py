@@ -28,11 +28,11 @@ class LeaseMutant(Mutant):
             del self._windows._leases[organization]
 
     async def admit_leased(
-        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any
+        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any, **named: Any
     ) -> Admission:
         settled = tuple(map(self.settled, lease.settled))
         asked = lease._replace(settled=settled)
-        return await super().admit_leased(token, cost, plans, asked, *more)
+        return await super().admit_leased(token, cost, plans, asked, *more, **named)
 
     async def settle_leases(
         self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
@@ -48,9 +48,9 @@ class GrantsNoLease(LeaseMutant):
     killed_by: ClassVar = {"H5"}
 
     async def admit_leased(
-        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any
+        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any, **named: Any
     ) -> Admission:
-        return await Store.admit_leased(self, token, cost, plans, lease, *more)
+        return await Store.admit_leased(self, token, cost, plans, lease, *more, **named)
 
 
 class HitsBesideLeases(LeaseMutant):
@@ -182,9 +182,9 @@ class Granting(LeaseMutant):
     """Grants another lease than the rule does."""
 
     async def admit_leased(
-        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any
+        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any, **named: Any
     ) -> Admission:
-        answer = await super().admit_leased(token, cost, plans, lease, *more)
+        answer = await super().admit_leased(token, cost, plans, lease, *more, **named)
         other = self.other(answer, lease, more[0] if more else self.at(None))
         if other == answer.lease:
             return answer
