@@ -185,6 +185,12 @@ def starts(session: nox.Session) -> None:
 
 
 @nox.session
+def model(session: nox.Session) -> None:
+    """Check the protocol of quota leases and its mutants with Spin; needs gcc, and apt's lists."""
+    session.run("python", "-m", "tests.model", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation site in ``build/site``, with warnings as errors."""
     install(session, "docs")
