@@ -6,13 +6,16 @@ The rule is :mod:`lockgate.core.quota_leases`; this is the part of the process t
 
 **Never more than the limit.** The store counts a lease in full until it is settled. A process
 counts the time since *before* it asked, by a clock that runs while the machine is suspended, so its
-lease ends before the store's. Each use is stamped with the instant of the grant and that time: not
-before the true instant, so it never leaves a window early.
+lease ends before the store's. Each use is stamped with the instant of the grant, that time and a
+margin for drift: not before the true instant, so it never leaves a window early.
 
 **Where a revocation becomes immediate (K4).** A lease admits only keys that the store has verified
 since its grant. A change of a key or a plan is answered once each lease that was granted before it
 is settled or past its deadline (:mod:`lockgate.stores.resilience.older_leases`). So at the answer
 every lease that knew the key has ended, and later ones find the change.
+
+Both assume that the store's clock does not step forward by more than the rest of a lease: it then
+ends the lease for the store before its holder stops, which is at most a span later.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -131,7 +134,8 @@ class _Held:
         key, sealed, uses, _ = known
         if token.sealed != sealed and not token.accepts(key):
             return None
-        now, plan = self._granted_at + elapsed, self.plan
+        # The drift keeps the stamp from lying before the true instant, by a clock 0.1 % slow.
+        now, plan = self._granted_at + elapsed + (elapsed >> 10), self.plan
         if now >= plan.until or (key.expires_at is not None and key.expires_at <= now):
             return None
         if key.details is not None and not key.details.allows(address):

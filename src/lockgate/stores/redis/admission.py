@@ -103,6 +103,7 @@ class Admissions(Store):
     _nodes: CircuitBreakers
     _key_hints: BoundedDict[str, KeyHint]
     _losses: LossReport
+    grants_leases = True
     _clock_ahead = 0
     """Microseconds by which the server's clock is ahead of this process's, where that matters."""
 

@@ -38,7 +38,8 @@ async def leases_ended(store: Store, organization: str) -> None:
     """Return once the quota leases of an organization that are out now have ended.
 
     That is when they are settled or, by the store's clock, past their deadline; and after the
-    longest span of them by this process's clock, within which each holder has stopped.
+    longest span of them by this process's clock, within which each holder has stopped. A step
+    forward of the store's clock hides a lease whose holder goes on, for a span at most.
     """
     leases = await store.quota_leases(organization)
     if not leases:
