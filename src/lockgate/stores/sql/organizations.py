@@ -1,6 +1,7 @@
 """The statements of organizations: locks, plans, windows and slots."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, case, delete, select, update
@@ -11,7 +12,7 @@ from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases, current, lowered, peek_leased, until_settled
 from ...core.quota_leases import live as live_leases
 from ...core.sliding_window import EMPTY, Reading, State, Window
-from ..answers import reading_state
+from ..answers import UnreadableState, reading_state
 from .codec import (
     EMPTY_COLUMNS,
     LIMIT_ROWS,
@@ -89,11 +90,15 @@ class Organizations:
     def reset(self, connection: Connection, id: str) -> None:
         """Empty the windows and the named limits of a locked organization.
 
-        Quota leases stay, with the empty windows that their units will be counted in.
+        Quota leases stay, with the empty windows that their units will be counted in; of a state
+        that cannot be decoded nothing stays.
         """
         columns = self._table.c
         mine = columns.id == write_id(id)
-        state, leases = self._state(connection, id, ())
+        state: State = ()
+        leases: QuotaLeases = ()
+        with suppress(UnreadableState):
+            state, leases = self._state(connection, id, ())
         kept = write_state((EMPTY,) * len(state), leases) if leases else None
         connection.execute(update(self._table).where(mine).values(windows=kept))
         if self._tables.has_limits:
