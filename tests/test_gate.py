@@ -13,7 +13,7 @@ import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.digests import Digest
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.plans import LIMITS
 from lockgate.core.scopes import requirement
 from lockgate.core.sliding_window import Reading, Window

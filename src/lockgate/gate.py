@@ -15,7 +15,9 @@ from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.imported_keys import ImportedKeyFormat, ImportedToken
 from .core.key_format import KeyFormat, Token
-from .core.limits import Limit, LimitWindows, bound, check_limits, check_names, of_plan_alone
+from .core.limit_hits import of_plan_alone
+from .core.limit_windows import LimitWindows
+from .core.limits import Limit, bound, check_limits, check_names
 from .core.plans import ANONYMOUS, Plan, PlanBook, is_id, is_whole
 from .core.rate_limit_headers import (
     all_headers,

@@ -13,7 +13,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.key_format import Token
-from lockgate.core.limits import Limit, LimitWindows
+from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.limits import Limit
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.stores.answers import Admission, Verdict
 

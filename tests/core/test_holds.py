@@ -23,7 +23,9 @@ from lockgate.core.holds import (
     name_of,
     total,
 )
-from lockgate.core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound, span_of
+from lockgate.core.limit_hits import FIELDS_AT_MOST
+from lockgate.core.limit_windows import LimitWindows, span_of
+from lockgate.core.limits import Limit, bound
 from lockgate.core.sliding_window import EXACT_CELLS, LARGEST
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 

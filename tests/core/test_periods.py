@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate import Limit
-from lockgate.core.limits import LimitWindows, bound, hit_limited
+from lockgate.core.limit_hits import hit_limited
+from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.limits import bound
 from lockgate.core.periods import UNITS, Quota, Unit
 from lockgate.core.sliding_window import Cells
 from lockgate.core.timestamps import DAY, HOUR, SECOND

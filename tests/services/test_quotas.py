@@ -8,7 +8,7 @@ import pytest
 
 from lockgate import Event, MemoryStore, run
 from lockgate.core.digests import Peppers
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded, StoreUnavailable

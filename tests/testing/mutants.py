@@ -15,7 +15,8 @@ from lockgate.core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Posit
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease, SlotReading
-from lockgate.core.limits import Limit, LimitWindows
+from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading, State, Window, empty_state, hit, peek
 from lockgate.core.temporary_limits import told_apart

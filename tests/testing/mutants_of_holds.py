@@ -17,7 +17,7 @@ from lockgate.core.holds import (
     apply,
     changed,
 )
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import LARGEST, count_at
 from lockgate.core.timestamps import DAY, MINUTE
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from lockgate.core.limits import LimitWindows, combined, crowded, hit_limited, peek_limited
+from lockgate.core.limit_hits import combined, crowded, hit_limited, peek_limited
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.plans import PlanBook
 from lockgate.core.sliding_window import (
     EMPTY,

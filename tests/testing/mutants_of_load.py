@@ -13,7 +13,7 @@ from typing import Any, ClassVar, cast
 from lockgate.core.accounts import Account
 from lockgate.core.api_keys import ApiKey, Position
 from lockgate.core.leases import Lease, SlotReading
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Cells, Reading, empty_state, hit, peek
 from lockgate.stores.answers import LogPage, Page, Usage
 from lockgate.stores.base import IoMode

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Reading
 from lockgate.stores.base import IoMode
 from lockgate.testing import Broken, certify

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockgate import run
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Reading
 from lockgate.stores.base import IoMode
 from lockgate.testing import Broken, certify

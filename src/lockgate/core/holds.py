@@ -22,7 +22,8 @@ from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from .limits import FIELDS_AT_MOST, LimitWindows, span_of
+from .limit_hits import FIELDS_AT_MOST
+from .limit_windows import LimitWindows, span_of
 from .sliding_window import EMPTY, LARGEST, Cells, Window, count_at, counted, pruned
 from .timestamps import DAY
 

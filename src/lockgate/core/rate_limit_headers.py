@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from ..errors import Header, RateLimitExceeded
-from .limits import LimitWindows, ends_of
+from .limit_windows import LimitWindows, ends_of
 from .plans import Plan
 from .sliding_window import Reading, Window
 from .timestamps import SECOND, whole_seconds

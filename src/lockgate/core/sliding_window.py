@@ -64,7 +64,7 @@ class Window(NamedTuple):
     """The most cost that any span of this length admits; None admits all."""
     grain: int
     """Hits closer than this to the first of the newest cell share it, in microseconds; 0: none.
-    Negative: the window of a period (:func:`lockgate.core.limits.grain_of`)."""
+    Negative: the window of a period (:func:`lockgate.core.limit_windows.grain_of`)."""
 
 
 class Reading(NamedTuple):

@@ -8,7 +8,7 @@ and its reading alone shows that.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from .limits import LimitWindows, ends_of
+from .limit_windows import LimitWindows, ends_of
 from .periods import Quota
 from .sliding_window import PLENTY, Window
 

@@ -9,7 +9,8 @@ from ..core.api_keys import ApiKey, KeyState
 from ..core.client_address import budget_of, read_address
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
-from ..core.limits import Limit, LimitWindows, bound, ends_of, own_limits, windows_of
+from ..core.limit_windows import LimitWindows, ends_of
+from ..core.limits import Limit, bound, own_limits, windows_of
 from ..core.plans import SPANS, Plan, PlanBook
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement

@@ -16,7 +16,8 @@ from ..core.holds import (
     budgets,
     name_of,
 )
-from ..core.limits import Limit, LimitWindows, bound, check_limits, check_names
+from ..core.limit_windows import LimitWindows
+from ..core.limits import Limit, bound, check_limits, check_names
 from ..core.plans import ID_MAX_LENGTH, is_id, is_whole
 from ..core.sliding_window import LARGEST
 from ..core.timestamps import SECOND, whole_seconds

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from ..core.limits import LimitWindows
+from ..core.limit_windows import LimitWindows
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
 

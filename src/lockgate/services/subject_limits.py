@@ -7,7 +7,8 @@ from typing import Final
 from ..clock import Clock, wall_clock
 from ..core.bounded_dict import BoundedDict
 from ..core.digests import Peppers
-from ..core.limits import Limit, LimitWindows, windows_of
+from ..core.limit_windows import LimitWindows
+from ..core.limits import Limit, windows_of
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.sliding_window import Reading, Window, empty_state, hit
 from ..core.timestamps import HOUR

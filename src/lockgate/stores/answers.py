@@ -20,7 +20,8 @@ from ..core.accounts import Account
 from ..core.api_keys import ApiKey, KeyState
 from ..core.changes import Change
 from ..core.key_format import Token
-from ..core.limits import Limit, LimitWindows, bound
+from ..core.limit_windows import LimitWindows
+from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan
 from ..core.quota_leases import QuotaLease
 from ..core.sliding_window import Reading

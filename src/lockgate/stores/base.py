@@ -38,7 +38,8 @@ from ..core.holds import HoldAction, HoldAnswer
 from ..core.key_format import Token
 from ..core.key_search import KeySearch
 from ..core.leases import Lease, SlotReading
-from ..core.limits import Limit, LimitWindows
+from ..core.limit_windows import LimitWindows
+from ..core.limits import Limit
 from ..core.plans import Organization, PlanBook
 from ..core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ..core.sliding_window import Reading, Window
@@ -283,9 +284,9 @@ class WindowStore(PartStore):
             cost: the units.
             now: the instant in microseconds; None: the store's clock.
             limits: named limits, judged in the same step by
-                :func:`lockgate.core.limits.hit_limited`. The store first takes the periods of its
-                instant, by ``limits.at(now, organization)``. Cells are kept by field, at most
-                :data:`~lockgate.core.limits.FIELDS_AT_MOST` for an organization. A field may be
+                :func:`lockgate.core.limit_hits.hit_limited`. The store first takes the periods of
+                its instant, by ``limits.at(now, organization)``. Cells are kept by field, at most
+                :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an organization. A field may be
                 dropped once its window has been empty for a day.
         """
 
@@ -299,7 +300,7 @@ class WindowStore(PartStore):
     ) -> Reading:
         """Apply :func:`lockgate.core.sliding_window.peek`, without changing any state (W5).
 
-        With ``limits`` apply :func:`lockgate.core.limits.peek_limited`, for the periods of the
+        With ``limits`` apply :func:`lockgate.core.limit_hits.peek_limited`, for the periods of the
         instant.
         """
 
@@ -390,7 +391,7 @@ class HoldStore(PartStore):
     ) -> HoldAnswer:
         """Apply :func:`lockgate.core.holds.apply` to the organization's budgets, atomically.
 
-        Budgets are kept by field, at most :data:`~lockgate.core.limits.FIELDS_AT_MOST` for an
+        Budgets are kept by field, at most :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an
         organization. :meth:`WindowStore.reset` removes them, and the holds with them. A budget may
         be dropped a day after it has counted nothing any more.
 

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from ..core.limits import LimitWindows
+from ..core.limit_windows import LimitWindows
 from ..core.thresholds import quota_crossings
 from ..core.timestamps import iso8601
 from ..events import Events

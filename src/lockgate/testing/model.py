@@ -18,14 +18,9 @@ from ..core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ..core.key_format import Token
 from ..core.key_search import KeySearch
 from ..core.leases import Lease, Leases, SlotReading
-from ..core.limits import (
-    Limit,
-    LimitWindows,
-    changed_fields,
-    crowded,
-    hit_limited,
-    peek_limited,
-)
+from ..core.limit_hits import changed_fields, crowded, hit_limited, peek_limited
+from ..core.limit_windows import LimitWindows
+from ..core.limits import Limit
 from ..core.plans import Organization, PlanBook
 from ..core.quota_leases import (
     LeaseRequest,

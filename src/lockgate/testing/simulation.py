@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..core.limits import Limit, bound, check_limits, hit_limited
+from ..core.limit_hits import hit_limited
+from ..core.limits import Limit, bound, check_limits
 from ..core.plans import Plan
 from ..core.sliding_window import Cells, Reading, Window, empty_state
 from ..errors import ConfigurationError

@@ -7,7 +7,8 @@ from logging import WARNING
 from typing import Final, cast
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.limits import Limit, bound, of_plan_alone
+from ..core.limit_hits import of_plan_alone
+from ..core.limits import Limit, bound
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served

@@ -9,7 +9,8 @@ import redis
 
 from lockgate import Limit, run
 from lockgate.clock import wall_clock
-from lockgate.core.limits import LimitWindows, bound
+from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.limits import bound
 from lockgate.core.plans import CREATOR, PlanBook
 from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, SECOND
 from lockgate.stores.answers import Verdict

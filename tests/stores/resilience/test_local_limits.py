@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockgate import Event, Plan, run
-from lockgate.core.limits import LimitWindows
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Reading, Window, empty_state, hit
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import StoreUnavailable

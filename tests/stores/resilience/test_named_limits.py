@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lockgate import Limit, MemoryStore, Plan, PlanBook, run
-from lockgate.core.limits import LimitWindows, bound
+from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.limits import bound
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.errors import StoreUnavailable

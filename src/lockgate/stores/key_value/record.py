@@ -10,16 +10,9 @@ from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
 from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.key_format import Token
 from ...core.leases import Lease, Leases
-from ...core.limits import (
-    Limit,
-    LimitWindows,
-    changed_fields,
-    crowded,
-    hit_limited,
-    peek_limited,
-    put_fields,
-    span_of,
-)
+from ...core.limit_hits import changed_fields, crowded, hit_limited, peek_limited, put_fields
+from ...core.limit_windows import LimitWindows, span_of
+from ...core.limits import Limit
 from ...core.plans import LONGEST_SPAN, Organization, PlanBook
 from ...core.quota_leases import (
     LeaseRequest,

@@ -14,7 +14,8 @@ from ...core.digests import Digest
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.leases import Lease, Leases, SlotReading
-from ...core.limits import Limit, LimitWindows
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, live
 from ...core.row_seals import tally

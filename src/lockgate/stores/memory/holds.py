@@ -4,7 +4,7 @@ from collections import OrderedDict
 from typing import Final
 
 from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed, total
-from ...core.limits import span_of
+from ...core.limit_windows import span_of
 from ...core.timestamps import DAY
 
 _SWEPT: Final = 2

@@ -4,7 +4,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from ...core.limits import LimitWindows, changed_fields, is_of_period, put_fields, span_of
+from ...core.limit_hits import changed_fields, put_fields
+from ...core.limit_windows import LimitWindows, is_of_period, span_of
 from ...core.sliding_window import Cells, State
 from ...core.timestamps import DAY
 from .generations import Generations

@@ -13,7 +13,8 @@ from ...core.digests import Digest
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.leases import Lease, Leases, SlotReading, acquire, live, release, renew
-from ...core.limits import Limit, LimitWindows, OwnLimits, bound
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, OwnLimits, bound
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ...core.row_seals import counted_account, counted_key, tally

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ...core.bounded_dict import BoundedDict
-from ...core.limits import (
-    LimitWindows,
+from ...core.limit_hits import (
     combined,
     crowded,
     hit_limited,
@@ -24,6 +23,7 @@ from ...core.limits import (
     peek_named,
     settled_named,
 )
+from ...core.limit_windows import LimitWindows
 from ...core.plans import LONGEST_SPAN
 from ...core.quota_leases import (
     LeaseRequest,

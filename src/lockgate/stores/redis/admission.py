@@ -22,7 +22,9 @@ from ...core.allowed_addresses import contains
 from ...core.api_keys import ApiKey, KeyState
 from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
-from ...core.limits import Limit, LimitWindows, bound, combined
+from ...core.limit_hits import combined
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, bound
 from ...core.plans import Plan, PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, current
 from ...core.sliding_window import Reading, Window

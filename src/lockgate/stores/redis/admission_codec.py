@@ -7,7 +7,8 @@ from math import ceil, inf
 from struct import Struct
 from typing import Any, Final, NamedTuple, cast
 
-from ...core.limits import LimitWindows, combined
+from ...core.limit_hits import combined
+from ...core.limit_windows import LimitWindows
 from ...core.sliding_window import LARGEST, Reading, Window
 from ...core.timestamps import MILLISECOND
 from ...errors import ConfigurationError

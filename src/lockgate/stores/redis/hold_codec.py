@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ...core.holds import HoldAction, HoldAnswer, Look, Renew, Take
-from ...core.limits import span_of
+from ...core.limit_windows import span_of
 
 _WINDOW: Final = Struct("<dddd")
 _ALL: Final = -1

@@ -3,7 +3,8 @@
 from typing import Final
 
 from ...core.api_keys import ApiKey
-from ...core.limits import Limit, LimitWindows, OwnLimits
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, OwnLimits
 from ...core.plans import Plan, PlanBook
 from ...core.row_seals import sealed_fields
 from .admission_codec import charging, limiting

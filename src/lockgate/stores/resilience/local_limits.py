@@ -15,7 +15,7 @@ from typing import Final, Literal
 from ...clock import Clock, wall_clock
 from ...core.bounded_dict import BoundedDict
 from ...core.holds import HoldAnswer, Take
-from ...core.limits import LimitWindows, by_limit
+from ...core.limit_windows import LimitWindows, by_limit
 from ...core.sliding_window import Reading, Window
 from ...errors import StoreUnavailable
 from ...events import Events

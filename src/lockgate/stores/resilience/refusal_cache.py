@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 from ...core.api_keys import ApiKey
 from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
-from ...core.limits import Limit, LimitWindows, bound
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, bound
 from ...core.plans import UNSEEN, Organization, Plan
 from ...core.sliding_window import Reading, Window
 from ..answers import Admission, Freshness, Verdict

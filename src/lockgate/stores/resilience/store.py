@@ -21,7 +21,8 @@ from typing import Any, Final
 from ...core.bounded_dict import BoundedDict
 from ...core.holds import HoldAction, HoldAnswer, Take
 from ...core.key_format import Token
-from ...core.limits import Limit, LimitWindows
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit
 from ...core.plans import UNSEEN, Organization, PlanBook
 from ...core.quota_leases import LeaseRequest
 from ...core.sliding_window import Reading, Window

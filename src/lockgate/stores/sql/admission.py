@@ -18,7 +18,9 @@ from typing import Any, Final, NamedTuple
 
 from ...core.api_keys import ApiKey, KeyState
 from ...core.holds import PREFIX, Budget, HoldAction, HoldAnswer, apply, changed
-from ...core.limits import Limit, LimitWindows, changed_fields, crowded, hit_limited, span_of
+from ...core.limit_hits import changed_fields, crowded, hit_limited
+from ...core.limit_windows import LimitWindows, span_of
+from ...core.limits import Limit
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import (
     LONGEST,

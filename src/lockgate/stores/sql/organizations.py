@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, case, delete, select, update
 
 from ...core.leases import Lease, Leases, live
-from ...core.limits import LimitWindows, peek_limited
+from ...core.limit_hits import peek_limited
+from ...core.limit_windows import LimitWindows
 from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases, current, lowered, peek_leased, until_settled
 from ...core.quota_leases import live as live_leases

@@ -19,7 +19,8 @@ from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.key_search import IMPORTED, KeySearch
 from ...core.leases import Lease, Leases, SlotReading, acquire, release, renew
-from ...core.limits import Limit, LimitWindows
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ...core.row_seals import sealed_fields

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from ...core.holds import Look, Renew, Settle, Take, budgets
-from ...core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound
+from ...core.limit_hits import FIELDS_AT_MOST
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, bound
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.base import Store
 from ..factories import HOSTILE, NOW, OPEN, Factory

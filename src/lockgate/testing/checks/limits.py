@@ -5,7 +5,9 @@ from dataclasses import replace
 from datetime import date
 
 from ...core.api_keys import KeyDetails
-from ...core.limits import FIELDS_AT_MOST, Limit, LimitWindows, bound
+from ...core.limit_hits import FIELDS_AT_MOST
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, bound
 from ...core.plans import PlanBook
 from ...core.sliding_window import LARGEST
 from ...core.thresholds import quota_crossings

@@ -1,4 +1,4 @@
--- Named limits. The specification is lockgate/core/limits.py; this restates it for Redis.
+-- Named limits. The specification is lockgate/core/limit_hits.py; this restates it for Redis.
 --
 -- A hash of the organization has the cells of each window under its field: the units used, the oldest
 -- hit, the first and the last hit of the newest cell and its count; then the older cells, each its last

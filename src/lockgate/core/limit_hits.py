@@ -1,0 +1,195 @@
+"""Hits of named limits: judged together with the windows of the plan, all or none (D40, W9).
+
+The windows come from :mod:`lockgate.core.limit_windows`; a store keeps the cells of each by its
+field.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from .limit_windows import LimitWindows, begins_of, is_of_period, span_of
+from .sliding_window import EMPTY, Cells, Reading, State, Window, hit, peek, settled
+from .timestamps import DAY
+
+FIELDS_AT_MOST: Final = 10_000
+"""The most fields of an organization. Past it a subject that is not counted yet is refused."""
+_SWEPT: Final = 2
+
+
+def changed_fields(
+    limits: LimitWindows, before: Sequence[Cells | None], after: State
+) -> list[tuple[str, Cells]]:
+    """Return the fields that a hit has changed, with their new cells.
+
+    Args:
+        limits: the windows of the hit.
+        before: the cells of each window; None: its field is new.
+        after: the cells that :func:`hit_limited` returned.
+    """
+    return [
+        (field, new)
+        for field, old, new in zip(limits.fields, before, after, strict=True)
+        if new is not old and (old is not None or new[0])
+    ]
+
+
+def put_fields(fields: dict[str, Cells], changed: Iterable[tuple[str, Cells]], now: int) -> None:
+    """Put changed fields into those of an organization, the latest hit last.
+
+    Each new field drops two at the front that have been empty for a day, so that there are no more
+    fields than were hit within two days (W10). An earlier drop would matter if the clock stepped
+    back (W11).
+    """
+    for name, cells in changed:
+        if fields.pop(name, None) is None:
+            for idle in [idle for idle, _ in zip(fields, range(_SWEPT), strict=False)]:
+                if fields[idle][3] <= now - span_of(idle) - DAY:
+                    del fields[idle]
+                elif is_of_period(idle):  # It may outlast those behind it.
+                    fields[idle] = fields.pop(idle)
+        fields[name] = cells
+
+
+def crowded(cells: Sequence[Cells | None], kept: int) -> int | None:
+    """Return the index of the first window for which there is no field left; None: there is room.
+
+    Args:
+        cells: the cells of each window; None: its field is new.
+        kept: the number of fields that the organization has.
+    """
+    new = sum(one is None for one in cells)
+    return cells.index(None) if new and kept + new > FIELDS_AT_MOST else None
+
+
+def hit_limited(
+    state: State,
+    windows: tuple[Window, ...],
+    cells: Sequence[Cells | None],
+    limits: tuple[Window, ...],
+    now: int,
+    cost: int,
+    lacking: int | None = None,
+) -> tuple[Reading, State, State]:
+    """Admit ``cost`` in every window of a plan and of named limits at once, or in none (D40).
+
+    Args:
+        state: of the plan's windows, as in :func:`~lockgate.core.sliding_window.hit`.
+        windows: of the plan; empty: only the named limits are charged.
+        cells: the state of the named limits, None where there is none yet.
+        limits: the windows of the named limits.
+        now: the instant, in microseconds.
+        cost: 1 to :data:`~lockgate.core.sliding_window.LARGEST`.
+        lacking: the result of :func:`crowded`.
+
+    Returns:
+        The reading, and both states to keep. A refusal changes them only if the clock has stepped
+        back. ``used`` and ``refused_by`` go through the plan's windows, then through those of the
+        limits; ``remaining``, ``reset`` and ``tightest`` are the plan's. A limit that refuses for
+        want of a field does so for a day: by then each field of a sliding window that had no hit is
+        empty. Those of calendar quotas stay until a day after their period.
+    """
+    before: State = tuple(EMPTY if one is None else one for one in cells)
+    of_plan, after = hit(state, windows, now, cost)
+    of_limits, kept = hit_named(before, limits, now, cost)
+    if of_plan.allowed and of_limits.allowed and lacking is None:
+        return of_plan._replace(used=of_plan.used + of_limits.used), after, kept
+    if of_plan.allowed:
+        after = settled(state, windows, now)
+    if of_limits.allowed:
+        kept = settled_named(before, limits, now)
+    of_plan, of_limits = peek(state, windows, now, cost), peek_named(before, limits, now, cost)
+    return combined(of_plan, of_limits, lacking), after, kept
+
+
+def peek_limited(
+    state: State,
+    windows: tuple[Window, ...],
+    cells: Sequence[Cells | None],
+    limits: tuple[Window, ...],
+    now: int,
+    cost: int = 1,
+) -> Reading:
+    """Return the reading that :func:`hit_limited` would give, without counting the cost (W5)."""
+    before: State = tuple(EMPTY if one is None else one for one in cells)
+    return combined(peek(state, windows, now, cost), peek_named(before, limits, now, cost))
+
+
+def hit_named(
+    state: State, windows: tuple[Window, ...], now: int, cost: int
+) -> tuple[Reading, State]:
+    """Admit ``cost`` in every window of named limits, or in none, as :func:`hit` does.
+
+    The reading's ``remaining``, ``reset`` and ``tightest`` are not computed for quotas.
+    """
+    for window in windows:
+        if window[3] < 0:
+            break
+    else:
+        return hit(state, windows, now, cost)
+    reading = peek_named(state, windows, now, cost)
+    if not reading.allowed:
+        return reading, settled_named(state, windows, now)
+    new: list[Cells] = []
+    for cells, window in zip(state, windows, strict=True):
+        _, (after,) = hit((cells,), (window,), _moment(window, now), cost)
+        new.append(after)
+    return reading._replace(used=tuple([cells[0] for cells in new])), tuple(new)
+
+
+def peek_named(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> Reading:
+    """Return the reading that :func:`hit_named` would give, without counting the cost."""
+    if all(window.grain >= 0 for window in windows):
+        return peek(state, windows, now, cost)
+    used: list[int] = []
+    refused_by, longest = None, 0
+    for index, (cells, window) in enumerate(zip(state, windows, strict=True)):
+        moment = _moment(window, now)
+        reading = peek((cells,), (window,), moment, cost)
+        used += reading.used
+        wait = reading.wait - (now - moment)
+        if not reading.allowed and wait > longest:
+            refused_by, longest = index, wait
+    return Reading(refused_by is None, now, tuple(used), None, now, None, refused_by, longest)
+
+
+def settled_named(state: State, windows: tuple[Window, ...], now: int) -> State:
+    """Return the state of named limits after a refusal, as :func:`settled` does."""
+    if all(cells[3] <= now for cells in state):
+        return state
+    moments = [_moment(window, now) for window in windows]
+    return tuple(
+        settled((cells,), (window,), moment)[0]
+        for cells, window, moment in zip(state, windows, moments, strict=True)
+    )
+
+
+def _moment(window: Window, now: int) -> int:
+    """Return the instant at which a window counts a hit: the first of its period, if it has one."""
+    begins = begins_of(window)
+    return now if begins is None or not begins <= now < begins + window.span else begins
+
+
+def of_plan_alone(reading: Reading, windows: tuple[Window, ...]) -> Reading:
+    """Return the part of a reading that is about the windows of a plan."""
+    refused_by, number = reading.refused_by, len(windows)
+    if refused_by is not None and refused_by >= number:
+        refused_by = None
+    return reading._replace(used=reading.used[:number], refused_by=refused_by)
+
+
+def combined(of_plan: Reading, of_limits: Reading, lacking: int | None = None) -> Reading:
+    """Combine the reading of a plan's windows with that of named limits, as one verdict.
+
+    The longest wait is told (D22). ``lacking`` is the result of :func:`crowded`.
+    """
+    refused_by, wait = of_plan.refused_by, of_plan.wait
+    if of_limits.refused_by is not None and of_limits.wait > wait:
+        refused_by, wait = len(of_plan.used) + of_limits.refused_by, of_limits.wait
+    if lacking is not None and wait < DAY:
+        refused_by, wait = len(of_plan.used) + lacking, DAY
+    return of_plan._replace(
+        allowed=refused_by is None,
+        used=of_plan.used + of_limits.used,
+        refused_by=refused_by,
+        wait=wait,
+    )
