@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lockgate import Limit, Plan, PlanBook, Rule
 from lockgate.cli import main
 from lockgate.cli.limit_rates import Rate, read_rates
 
@@ -54,7 +55,7 @@ def test_rates_are_read_as_other_limiters_write_them(text: str, rates: Any) -> N
     assert read_rates(text) == (None if rates is None else tuple(Rate(*rate) for rate in rates))
 
 
-def test_decorators_of_slowapi_become_costs_on_one_plan(found: Any) -> None:
+def test_decorators_of_slowapi_become_named_limits_beside_one_plan(found: Any) -> None:
     report = found(
         app="""
         from slowapi import Limiter
@@ -78,46 +79,19 @@ def test_decorators_of_slowapi_become_costs_on_one_plan(found: Any) -> None:
     assert report["plan"] == {"rpm": 60}
     assert replacements(report) == [
         'PlanBook([Plan("free", rpm=60, rph=None, rpd=None, concurrent=None)])',
-        'rules={"POST /register": Rule(cost=12)}',
-        'rules={"GET /models": Rule(cost=1)}',
+        'rules={"POST /register": Rule(limits=[Limit("register", "5/minute", by="address")])}',
+        'rules={"GET /models": Rule(limits=[Limit("models", "60/minute", by="address")])}',
         'public=["GET /health"]',
     ]
     assert {use["library"] for use in report["uses"]} == {"slowapi"}
     register = report["uses"][1]
     assert (register["file"], register["line"]) == ("app.py", 8)
-    assert any("Gate(anonymous=)" in text for text in register["differs"])
-    assert any("costs 12 units" in text for text in register["differs"])
+    assert register["differs"] == []
+    assert any("Gate(anonymous=)" in text for text in report["uses"][0]["differs"])
 
 
-def test_a_cost_that_makes_another_window_tighter_is_told(found: Any) -> None:
+def test_each_rate_of_a_route_keeps_its_number_and_its_span(found: Any) -> None:
     report = found(
-        app="""
-        from slowapi import Limiter
-        from slowapi.util import get_remote_address
-        limiter = Limiter(key_func=get_remote_address, default_limits=["60/minute", "100/hour"])
-
-        @app.post("/export")
-        @limiter.limit("5/minute; 100/hour")
-        def export(request): ...
-
-        @app.post("/backup")
-        @limiter.limit("1/minute")
-        def backup(request): ...
-        """
-    )
-    assert report["plan"] == {"rpm": 60, "rph": 100}
-    export, backup = report["uses"][2:]
-    assert export["replacement"] == 'rules={"POST /export": Rule(cost=12)}'
-    assert "at this cost it may be called 8 times in an hour, which was 100" in export["differs"]
-    assert (
-        "at this cost it may be called once in an hour, which had no limit of its own"
-        in backup["differs"]
-    )
-
-
-def test_a_window_that_only_some_routes_have_is_no_window_of_the_plan(found: Any) -> None:
-    report = found(
-        code=1,
         app="""
         from flask_limiter import Limiter
         limiter = Limiter(get_remote_address, default_limits=["200 per day", "60 per minute"])
@@ -126,13 +100,13 @@ def test_a_window_that_only_some_routes_have_is_no_window_of_the_plan(found: Any
         @limiter.limit("2/hour;5/day")
         def export(): ...
 
-        @app.get("/search")
-        @limiter.limit("10/minute")
-        def search(): ...
+        @app.get("/search/<word>")
+        @limiter.limit("3 per 5 seconds, 20 per 90 minutes")
+        def search(word): ...
 
-        @app.get("/report")
-        @limiter.limit("3/hour")
-        def report(): ...
+        @app.post("/export")
+        @limiter.limit("100/month")
+        def make_export(): ...
         """,
     )
     assert report["plan"] == {"rpm": 60, "rpd": 200}
@@ -140,78 +114,34 @@ def test_a_window_that_only_some_routes_have_is_no_window_of_the_plan(found: Any
     assert replacements(report) == [
         plan,
         plan,
-        'rules={"GET /export": Rule(cost=40)}',
-        'rules={"GET /search": Rule(cost=6)}',
-        None,
+        'rules={"GET /export": Rule(limits=[Limit("export", "2/hour;5/day", by="address")])}',
+        'rules={"GET /search/<word>": Rule(limits=[Limit("search", "3/5 seconds;20/90 minutes", '
+        'by="address")])}',
+        'rules={"POST /export": Rule(limits=[Limit("export-2", "100/month", by="address")])}',
     ]
-    assert (report["found"], report["replaced"]) == (5, 3)
-    lost = "its limit of an hour has no replacement by a cost: rph= of the plan limits every route"
-    assert lost in report["uses"][2]["differs"]
-    assert report["uses"][4]["differs"] == [lost]
+    assert (report["found"], report["replaced"]) == (5, 5)
 
 
-def test_no_cost_is_larger_than_a_window_of_the_plan(found: Any) -> None:
+def test_a_limit_that_is_proposed_can_be_made(found: Any) -> None:
     report = found(
-        code=1,
         app="""
         from slowapi import Limiter
-        limiter = Limiter(key_func=f, default_limits=["60/minute", "200/day"])
+        limiter = Limiter(key_func=f, default_limits=["60/minute", "1000/month"])
 
-        @app.get("/export")
-        @limiter.limit("1/day")
-        def export(request): ...
+        @app.get("/{a}/{b:path}")
+        @limiter.limit("2/5 seconds;7/year")
+        def any(request): ...
         """,
     )
-    assert report["uses"][2]["replacement"] is None
-    assert report["uses"][2]["differs"] == [
-        "its limit of a day has no replacement by a cost: it would cost 200 units, and the plan "
-        "has rpm=60"
-    ]
-
-
-def test_without_a_default_the_plan_has_the_windows_that_keep_most_limits(found: Any) -> None:
-    report = found(
-        code=1,
-        app="""
-        from slowapi import Limiter
-
-        @app.get("/models")
-        @limiter.limit("60/minute")
-        def models(request): ...
-
-        @app.get("/search")
-        @limiter.limit("5/minute")
-        def search(request): ...
-
-        @app.get("/export")
-        @limiter.limit("2/day")
-        def export(request): ...
-
-        @app.get("/report")
-        @limiter.limit("10/minute")
-        def report(request): ...
-        """,
-    )
-    assert report["plan"] == {"rpm": 60}
-    assert [one is None for one in replacements(report)] == [False, False, True, False]
-
-
-def test_a_default_that_a_larger_limit_of_a_route_widens_says_so(found: Any) -> None:
-    report = found(
-        app="""
-        from slowapi import Limiter
-        limiter = Limiter(key_func=get_remote_address, default_limits=["60/minute"])
-
-        @app.get("/models")
-        @limiter.limit("100/minute")
-        def models(request): ...
-        """
-    )
-    assert report["plan"] == {"rpm": 100}
-    assert (
-        "a route with this default alone gets 100 in a minute at cost 1, which was 60; at cost 2 "
-        "it gets 50" in report["uses"][0]["differs"]
-    )
+    names = {"PlanBook": PlanBook, "Plan": Plan, "Rule": Rule, "Limit": Limit}
+    _, monthly, route = replacements(report)
+    assert monthly is not None
+    assert route is not None
+    book = eval(monthly, names)
+    assert book.default.limits == (Limit("default", "1000/month"),)
+    rules = eval(route.removeprefix("rules="), names)
+    (rule,) = rules.values()
+    assert rule.limits == (Limit("all", "2/5 seconds;7/year", by="address"),)
 
 
 def test_limits_of_flask_limiter_by_method_user_and_blueprint(found: Any) -> None:
@@ -231,13 +161,14 @@ def test_limits_of_flask_limiter_by_method_user_and_blueprint(found: Any) -> Non
         """
     )
     assert replacements(report) == [
-        'rules={"POST /alias": Rule(cost=6)}',
-        'rules={"GET /alias": Rule(cost=1), "POST /alias": Rule(cost=1)}',
-        "requires(cost=2) at each endpoint of the group",
-        "requires(cost=1) at each endpoint of the group",
+        'rules={"POST /alias": Rule(limits=[Limit("alias", "10/minute")])}',
+        'rules={"GET /alias": Rule(limits=[Limit("alias-2", "100/hour", by="address")]), '
+        '"POST /alias": Rule(limits=[Limit("alias-2", "100/hour", by="address")])}',
+        'requires(limits=[Limit("app", "60/hour", by="address")]) at each endpoint of the group',
+        'requires(limits=[Limit("app-2", "1/second", by="address")]) at each endpoint of the group',
     ]
     assert any("current_user.id" in text for text in report["uses"][0]["differs"])
-    assert any("rpm=60" in text for text in report["uses"][3]["differs"])
+    assert any("share one count" in text for text in report["uses"][3]["differs"])
 
 
 def test_dependencies_of_fastapi_limiter(found: Any) -> None:
@@ -256,18 +187,17 @@ def test_dependencies_of_fastapi_limiter(found: Any) -> None:
         router = APIRouter(dependencies=[Depends(RateLimiter(times=100, hours=1))])
         """
     )
-    assert report["plan"] == {"rpm": 24, "rph": 100}
+    assert report["plan"] == {}
     assert replacements(report) == [
-        'rules={"GET /": Rule(cost=1)}',
-        "requires(cost=1) at each endpoint of the group",
-        'rules={"GET /new": Rule(cost=1)}',
-        "requires(cost=1) at each endpoint of the group",
+        'rules={"GET /": Rule(limits=[Limit("all", "2/5 seconds", by="address")])}',
+        'requires(limits=[Limit("app", "24/minute", by="address")]) at each endpoint of the group',
+        'rules={"GET /new": Rule(limits=[Limit("new", "24/minute", by="address")])}',
+        'requires(limits=[Limit("app-2", "100/hour", by="address")]) at each endpoint of the group',
     ]
 
 
 def test_throttles_of_django_rest_framework(found: Any) -> None:
     report = found(
-        code=1,
         settings="""
         REST_FRAMEWORK = {
             "DEFAULT_THROTTLE_CLASSES": ["rest_framework.throttling.AnonRateThrottle"],
@@ -300,13 +230,12 @@ def test_throttles_of_django_rest_framework(found: Any) -> None:
     anonymous = 'Plan("anonymous", rpm=20, rph=None, rpd=None, concurrent=None)'
     assert replacements(report) == [
         f"Gate(anonymous={anonymous})",
-        "requires(cost=1)",
-        "requires(cost=1) at each endpoint of the group",
-        "requires(cost=2) at each endpoint of the group",
-        None,
+        'requires(limits=[Limit("views", "600/hour")])',
+        'requires(limits=[Limit("views-2", "60/minute")]) at each endpoint of the group',
+        'requires(limits=[Limit("views-3", "30/minute")]) at each endpoint of the group',
+        'requires(limits=[Limit("views-4", "6/hour")]) at each endpoint of the group',
         "its routes in public=",
     ]
-    assert report["plan"] == {"rph": 600, "rpm": 60}
 
 
 def test_throttles_are_followed_through_the_base_classes_of_a_project(found: Any) -> None:
@@ -342,9 +271,9 @@ def test_throttles_are_followed_through_the_base_classes_of_a_project(found: Any
         """,
     )
     assert replacements(report) == [
-        "requires(cost=6) at each endpoint of the group",
-        "requires(cost=3) at each endpoint of the group",
-        "requires(cost=1) at each endpoint of the group",
+        'requires(limits=[Limit("views", "10/minute")]) at each endpoint of the group',
+        'requires(limits=[Limit("views-2", "20/minute")]) at each endpoint of the group',
+        'requires(limits=[Limit("views-3", "60/minute")]) at each endpoint of the group',
         'Gate(anonymous=Plan("anonymous", rpm=5, rph=None, rpd=None, concurrent=None))',
     ]
 
@@ -372,7 +301,6 @@ def test_a_rate_is_found_in_any_file(found: Any) -> None:
         async def login(request: Request): ...
         """,
     )
-    assert report["plan"] == {"rpm": 20, "rph": 7, "rpd": 100}
     assert report["replaced"] == 5
 
 
@@ -387,7 +315,7 @@ def test_limits_without_a_replacement_are_told_with_the_reason(found: Any) -> No
         def a(request): ...
 
         @app.post("/b")
-        @limiter.limit("100/month")
+        @limiter.limit("100/2 months")
         def b(request): ...
 
         @app.post("/c")
@@ -420,7 +348,8 @@ def test_a_report_for_people_names_each_place_and_the_plan(tmp_path: Path, capsy
     assert main(["migrate", str(file)]) == 0
     out = capsys.readouterr().out
     assert "app.py:2: unknown: limiter.limit" in out
-    assert 'Plan("free", rpm=5, rph=None, rpd=None, concurrent=None)' in out
+    assert 'Limit("x", "5/minute", by="address")' in out
+    assert "No default limit was found" in out
     assert "1 of 1 limits have a replacement." in out
     assert main(["migrate", str(tmp_path / "missing")]) == 2
 
@@ -428,17 +357,3 @@ def test_a_report_for_people_names_each_place_and_the_plan(tmp_path: Path, capsy
 def test_a_report_of_a_project_without_limits_says_so(tmp_path: Path, capsys: Said) -> None:
     assert main(["migrate", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "No limit was found.\n"
-
-
-def test_a_report_for_people_counts_what_is_replaced_in_part(tmp_path: Path, capsys: Said) -> None:
-    file = tmp_path / "app.py"
-    file.write_text(
-        'limiter = Limiter(f, default_limits=["60/minute"])\n'
-        '@limiter.limit("5/minute;2/hour")\ndef x(request): ...\n'
-    )
-    assert main(["migrate", str(file)]) == 1
-    assert "1 of 2 limits have a replacement, and 1 in part." in capsys.readouterr().out
-    assert main(["migrate", str(file), "--json"]) == 1
-    found = json.loads(capsys.readouterr().out)
-    assert (found["replaced"], found["in_part"]) == (1, 1)
-    assert [one["whole"] for one in found["uses"]] == [True, False]

@@ -1,15 +1,22 @@
-"""Rates of other limiters, and the plan, cost or budget of lockgate that replaces each."""
+"""Rates of other limiters, and the plan, named limit or budget of lockgate that replaces each."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Final, Literal, NamedTuple
 
 from ..core.plans import SPANS
 from ..core.timestamps import SECOND
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "month": 30 * 86_400, "y": 365 * 86_400}
+_NAMED: Final = {
+    **{"second": 1, "minute": 60, "hour": 3600, "day": 86_400},
+    **{"month": _SECONDS["month"], "year": _SECONDS["y"]},
+}
+"""The seconds of the units of :class:`~lockgate.Limit`."""
+_PERIODS: Final = _NAMED["month"], _NAMED["year"]
+"""Counted by the calendar: from the first of the month or year on."""
 _WINDOWS: Final = {limit: span // SECOND for limit, (_, span) in SPANS.items()}
 _LONGEST: Final = [*_WINDOWS][-1]
 EACH: Final = {
@@ -85,154 +92,124 @@ class Translation(NamedTuple):
     replacement: str | None
     differs: tuple[str, ...]
     """What differs; or the reason."""
-    is_whole: bool = True
-    """Whether each of its rates is replaced."""
 
 
 Limits = dict[str, int]
 """The limit of each window, by its name in :data:`~lockgate.core.plans.SPANS`."""
 
 
-def plan_of(uses: Sequence[Use]) -> Limits:
-    """Return the plan that the costs are for: the largest limit of each of its windows.
-
-    Its windows are those of the defaults: one that only some routes have would limit all others.
-    Without a default they are the windows in which costs replace most rates.
-    """
-    limits = _largest(uses, ("route", "group", "default"))
-    of_all = _largest(uses, ("default",))
-    if of_all or not limits:
-        return {window: limits[window] for window in of_all}
-    rates = [
-        rate
-        for use in uses
-        if use.kind in {"route", "group"} and _reason(use) is None
-        for rate in use.rates or ()
-    ]
-    plans = (
-        {window: limits[window] for window in windows}
-        for size in range(len(limits), 0, -1)
-        for windows in combinations(limits, size)
-    )
-    return max(plans, key=lambda plan: sum(_lost(rate, plan) is None for rate in rates))
+def plan_of(uses: Iterable[Use]) -> Limits:
+    """Return the windows of the plan: the largest limit of the defaults for each."""
+    return _largest(uses, "default")
 
 
 def anonymous_plan_of(uses: Iterable[Use]) -> Limits:
     """Return the budget of an address for public routes."""
-    return _largest(uses, ("anonymous",))
+    return _largest(uses, "anonymous")
 
 
-def _largest(uses: Iterable[Use], kinds: Sequence[Kind]) -> Limits:
-    """Return the largest limit of each window: the plan for which every cost is at least 1."""
+def _largest(uses: Iterable[Use], kind: Kind) -> Limits:
     limits: Limits = {}
     for use in uses:
         for rate in use.rates or ():
-            if use.kind in kinds and rate.window is not None and _reason(use) is None:
+            if use.kind == kind and rate.window is not None and _reason(use) is None:
                 limits[rate.window] = max(limits.get(rate.window, 0), rate.limit)
     return limits
 
 
-def plan_text(name: str, limits: Limits) -> str:
-    """Return a plan as code."""
+def plan_text(name: str, limits: Limits, named: str = "") -> str:
+    """Return a plan as code, with named limits."""
     windows = ", ".join(f"{window}={limits.get(window)}" for window in _WINDOWS)
-    return f'Plan("{name}", {windows}, concurrent=None)'
+    return f'Plan("{name}", {windows}, concurrent=None{named and f", limits=[{named}]"})'
 
 
 def translate(uses: Sequence[Use]) -> list[Translation]:
-    """Return the replacement of each use, for one plan for all of them."""
+    """Return the replacement of each use: the plan for defaults, named limits for routes."""
+    names = Counter[str]()
     plan, anonymous = plan_of(uses), anonymous_plan_of(uses)
-    of_all = _largest(uses, ("default",))
-    return [_translated(use, plan, of_all, anonymous) for use in uses]
+    return [_translated(use, plan, anonymous, names) for use in uses]
 
 
-def _translated(use: Use, plan: Limits, of_all: Limits, anonymous: Limits) -> Translation:
+def _translated(use: Use, plan: Limits, anonymous: Limits, names: Counter[str]) -> Translation:
     reason = _reason(use)
     if reason is not None:
-        return Translation(use, None, (reason,), is_whole=False)
-    differs = list(use.notes)
+        return Translation(use, None, (reason,))
+    if use.kind == "exempt":
+        text = f"public={_listed(use.routes)}" if use.routes else "its routes in public="
+        budget = "a public route counts on the budget of its client address"
+        return Translation(use, text, (*use.notes, budget))
+    if use.kind == "anonymous":
+        text = f"Gate(anonymous={plan_text('anonymous', anonymous)})"
+        budget = "one budget of each client address for all public routes"
+        return Translation(use, text, (*use.notes, *_other_spans(use), budget))
+    if use.kind == "default":
+        longer = [rate for rate in use.rates or () if rate.window is None]
+        named = _limit(_name("default", names), longer, "organization") if longer else ""
+        text = f"PlanBook([{plan_text('free', plan, named)}])"
+        return Translation(use, text, (*use.notes, *_other_spans(use), _OF_PLAN))
+    subject, differs = _subject(use)
+    limit = _limit(_name(_place(use), names), use.rates or (), subject)
+    if use.kind == "route" and use.routes:
+        rules = ", ".join(f'"{route}": Rule(limits=[{limit}])' for route in use.routes)
+        return Translation(use, f"rules={{{rules}}}", (*use.notes, *differs))
+    where = " at each endpoint of the group" if use.kind == "group" else ""
+    shared = (_SHARED,) if use.kind == "group" else ()
+    return Translation(use, f"requires(limits=[{limit}]){where}", (*use.notes, *differs, *shared))
+
+
+_OF_PLAN: Final = (
+    "an organization has one budget for all routes, whatever its keys and addresses; a route "
+    "without keys is listed in public=, and counts on Gate(anonymous=)"
+)
+_SHARED: Final = "its endpoints share one count: name a limit for each to count them apart"
+
+
+def _other_spans(use: Use) -> Iterator[str]:
+    """Yield the rates that become those of a longer window."""
     for rate in use.rates or ():
-        if rate.seconds not in _WINDOWS.values():
-            differs.append(
+        if rate.window is not None and rate.seconds not in _WINDOWS.values():
+            yield (
                 f"{rate.requests} in {rate.seconds} s becomes {rate.window}={rate.limit}: the same "
                 "rate, with larger bursts"
             )
-    if use.kind == "exempt":
-        differs.append("a public route counts on the budget of its client address")
-        text = f"public={_listed(use.routes)}" if use.routes else "its routes in public="
-        return Translation(use, text, tuple(differs))
-    if use.kind == "anonymous":
-        differs.append("one budget of each client address for all public routes")
-        text = f"Gate(anonymous={plan_text('anonymous', anonymous)})"
-        return Translation(use, text, tuple(differs))
+
+
+def _subject(use: Use) -> tuple[str, tuple[str, ...]]:
+    """Return what the limit of a route counts for, and what differs."""
     if use.counts_by == "address":
-        differs.append(
-            "counted by the key's organization; a route without keys is listed in public=, and "
-            "counts on Gate(anonymous=)"
-        )
-    elif use.counts_by != "user":
-        differs.append(f"counted by the key's organization instead of {use.counts_by}")
-    if use.kind == "default":
-        differs += _wider(use, plan)
-        return Translation(use, f"PlanBook([{plan_text('free', plan)}])", tuple(differs))
-    rates = [(rate, _lost(rate, plan)) for rate in use.rates or ()]
-    kept = [rate for rate, lost in rates if lost is None]
-    lost = [lost for _, lost in rates if lost is not None]
-    if not kept:
-        return Translation(use, None, tuple(lost), is_whole=False)
-    cost = max(_cost(rate, plan) for rate in kept)
-    differs.append(
-        "the routes of an organization share its windows, in which this one costs "
-        f"{cost} unit{'s' if cost > 1 else ''}"
+        return "address", ()
+    if use.counts_by == "user":
+        return "organization", ("counted by the key's organization; by='user' counts sessions",)
+    told = (
+        f"counted by the key's organization instead of {use.counts_by}: or give a function as by="
     )
-    differs += _tighter(use, cost, plan)
-    differs += (
-        f"no default has a limit of {EACH[rate.window]}: {rate.window}={plan[rate.window]} of "
-        "the plan then holds for all routes together"
-        for rate in kept
-        if rate.window is not None and rate.window not in of_all
-    )
-    return Translation(use, _rule(use, cost), (*differs, *lost), is_whole=not lost)
+    return "organization", (told,)
 
 
-def _cost(rate: Rate, plan: Limits) -> int:
-    """Return the units of a request that keep a rate in a plan with its window."""
-    return -(-plan[rate.window or _LONGEST] // rate.limit)
+def _limit(name: str, rates: Iterable[Rate], subject: str) -> str:
+    """Return a named limit as code."""
+    by = "" if subject == "organization" else f', by="{subject}"'
+    return f'Limit("{name}", "{";".join(map(_text, rates))}"{by})'
 
 
-def _lost(rate: Rate, plan: Limits) -> str | None:
-    """Return why no cost replaces a rate; None: one does."""
-    window = rate.window or _LONGEST
-    text = f"its limit of {EACH[window]} has no replacement by a cost:"
-    if window not in plan:
-        return f"{text} {window}= of the plan limits every route"
-    cost, smallest = _cost(rate, plan), min(plan, key=plan.__getitem__)
-    if cost > plan[smallest]:
-        return f"{text} it would cost {cost} units, and the plan has {smallest}={plan[smallest]}"
-    return None
+def _text(rate: Rate) -> str:
+    """Return a rate in the grammar of :class:`~lockgate.Limit`."""
+    unit = next(unit for unit in reversed(_NAMED) if rate.seconds % _NAMED[unit] == 0)
+    number = rate.seconds // _NAMED[unit]
+    return f"{rate.requests}/{unit}" if number == 1 else f"{rate.requests}/{number} {unit}s"
 
 
-def _wider(use: Use, plan: Limits) -> Iterator[str]:
-    """Yield the windows in which the plan allows more than a default did."""
-    for rate in use.rates or ():
-        limit = plan[rate.window or _LONGEST]
-        if limit > rate.limit:
-            cost = _cost(rate, plan)
-            yield (
-                f"a route with this default alone gets {limit} in "
-                f"{EACH[rate.window or _LONGEST]} at cost 1, which was {rate.limit}; "
-                f"at cost {cost} it gets {limit // cost}"
-            )
+def _place(use: Use) -> str:
+    """Return a word for the place of a use: its route, or its file."""
+    path = use.routes[0].partition(" ")[2] if use.routes else use.path.removesuffix(".py")
+    words = re.findall(r"[a-z][a-z0-9]*", re.sub(r"[{<].*?[}>]", "", path.lower()))
+    return "-".join(words)[:60].strip("-") or "all"
 
 
-def _tighter(use: Use, cost: int, plan: Limits) -> Iterator[str]:
-    """Yield the windows in which one cost for all of them allows less than the old limits did."""
-    before = {rate.window: rate.limit for rate in use.rates or ()}
-    for window, limit in plan.items():
-        now, then = limit // cost, before.get(window)
-        if cost > 1 and (then is None or now < then):
-            limited = "had no limit of its own" if then is None else f"was {then}"
-            often = "once" if now == 1 else f"{now} times"
-            yield f"at this cost it may be called {often} in {EACH[window]}, which {limited}"
+def _name(place: str, names: Counter[str]) -> str:
+    """Return a name that no other limit has: each use had a count of its own."""
+    names[place] += 1
+    return place if names[place] == 1 else f"{place}-{names[place]}"
 
 
 def _reason(use: Use) -> str | None:
@@ -241,8 +218,10 @@ def _reason(use: Use) -> str | None:
         return None
     if not use.rates:
         return "its rate is known at run time only"
-    if any(rate.window is None for rate in use.rates):
-        return "a window is longer than a day, the longest of a plan"
+    if any(rate.window is None and rate.seconds not in _PERIODS for rate in use.rates):
+        return "a window is longer than a day, and neither a month nor a year"
+    if use.kind == "anonymous" and any(rate.window is None for rate in use.rates):
+        return "the budget of an address counts a day at most"
     if _OF_THE_REQUEST.search(use.counts_by):
         return f"it counts by {use.counts_by}, which is no key, organization or address"
     return None
@@ -250,14 +229,6 @@ def _reason(use: Use) -> str | None:
 
 _OF_THE_REQUEST: Final = re.compile(r"form|json|body|user_?name|e?mail|login|global", re.I)
 """Keys of limiters that stand for a part of the request or for all callers, not for one caller."""
-
-
-def _rule(use: Use, cost: int) -> str:
-    if use.kind == "route" and use.routes:
-        rules = ", ".join(f'"{route}": Rule(cost={cost})' for route in use.routes)
-        return f"rules={{{rules}}}"
-    where = " at each endpoint of the group" if use.kind == "group" else ""
-    return f"requires(cost={cost}){where}"
 
 
 def _listed(routes: Sequence[str]) -> str:

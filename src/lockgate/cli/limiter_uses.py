@@ -201,7 +201,9 @@ class Project:
             yield from self._throttled(path, classes, classes, node, scope)
         elif "throttle_scope" in fields:
             rates = read_rates(self._rates.get(scope or "", ""))
-            yield self._use(path, fields["throttle_scope"], "group", rates, None)
+            use = self._use(path, fields["throttle_scope"], "group", rates, None)
+            use.counts_by = "user"  # And by address without one.
+            yield use
 
     def _throttled(
         self,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .limit_rates import Translation, anonymous_plan_of, plan_of, plan_text, translate
+from .limit_rates import Translation, anonymous_plan_of, plan_of, translate
 from .limiter_uses import Project
 from .output import json_option, plain, print_json
 
@@ -17,13 +17,12 @@ from .output import json_option, plain, print_json
 def migrate(path: Path, *, as_json: bool) -> None:
     """List the limits in PATH of slowapi, Flask-Limiter, fastapi-limiter and DRF throttles.
 
-    For each it prints the rule, cost, plan or budget of lockgate that replaces it, and what
-    differs. The code is read and not run. Exit code 1 where a limit has no replacement, or
-    only a part of it has one.
+    For each it prints the plan, named limit or budget of lockgate that replaces it, and what
+    differs. The code is read and not run. Exit code 1 where a limit has no replacement.
     """
     project = Project(path)
     translations = translate(list(project.uses()))
-    replaced = sum(one.is_whole for one in translations)
+    replaced = sum(one.replacement is not None for one in translations)
     if as_json:
         print_json(_document(project, translations, replaced))
     else:
@@ -39,7 +38,6 @@ def _document(
     return {
         "found": len(uses),
         "replaced": replaced,
-        "in_part": _in_part(translations),
         "plan": plan_of(uses),
         "anonymous": anonymous_plan_of(uses),
         "uses": [
@@ -49,18 +47,12 @@ def _document(
                 "library": one.use.library,
                 "code": one.use.source,
                 "replacement": one.replacement,
-                "whole": one.is_whole,
                 "differs": list(one.differs),
             }
             for one in translations
         ],
         "unreadable": project.unreadable,
     }
-
-
-def _in_part(translations: Sequence[Translation]) -> int:
-    """Return the number of limits of which a part is replaced."""
-    return sum(one.replacement is not None and not one.is_whole for one in translations)
 
 
 def _print(project: Project, translations: Sequence[Translation], replaced: int) -> None:
@@ -77,9 +69,6 @@ def _print(project: Project, translations: Sequence[Translation], replaced: int)
     if not translations:
         print("No limit was found.")
         return
-    limits = plan_of([one.use for one in translations])
-    if limits:
-        print(f"The plan that the costs are for: {plan_text('free', limits)}")
-    partly = _in_part(translations)
-    also = f", and {partly} in part" if partly else ""
-    print(f"{replaced} of {len(translations)} limits have a replacement{also}.")
+    if not plan_of([one.use for one in translations]):
+        print("No default limit was found: give the plan what the whole service may do.")
+    print(f"{replaced} of {len(translations)} limits have a replacement.")
