@@ -23,6 +23,7 @@ from lockgate.asgi import GateMiddleware
 from lockgate.core.api_keys import KeyDetails
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
+from lockgate.core.quota_leases import LONGEST, LeaseRequest
 from lockgate.core.timestamps import DAY
 from lockgate.errors import (
     HandleTaken,
@@ -127,6 +128,23 @@ def test_k4_a_revoked_key_is_accepted_nowhere_once_that_is_answered(bench: Bench
     run(bench.there.revoke_if_live("org_1", bench.key.id))
     for process in (*bench.processes, bench.process()):
         assert bench.admit(process) is Verdict.REVOKED
+
+
+@pytest.mark.parametrize("change", ["revocation", "plan"])
+def test_k4_a_change_is_answered_once_the_leases_that_the_cache_granted_before_have_ended(
+    bench: Bench, change: str
+) -> None:
+    bench.admit()
+    asked = LeaseRequest("0" * 16, 10, LONGEST)
+    admission = run(bench.here.admit_leased(token_of(bench.made), 1, WIDE, asked))
+    assert admission.lease is not None
+    process = bench.there.resilient(Events(None), LocalLimits("local", 1, Events(None)), 10)
+    bench.processes.append(process)
+    if change == "revocation":
+        run(process.revoke_if_live("org_1", bench.key.id))
+    else:
+        run(process.put_organization(Organization("org_1", "free")))
+    assert run(bench.here.quota_leases("org_1")) == ()
 
 
 def test_d43_an_update_and_a_rotation_reach_the_copies_before_they_are_answered(

@@ -7,9 +7,10 @@ organization, a random text. This protocol keeps a revoked key out:
    the fill token is taken, the key is read again, and ``install`` keeps the copy only if the token
    still stands.
 2. **Change** (:meth:`Copies.change`): a change goes to the primary; then ``forget`` deletes the
-   fill token, and with it every copy of the organization; then the caller has the answer. No
-   admission that starts later finds a copy (K4). A fill that read the key before the change holds a
-   deleted token, so ``install`` refuses its copy (K5).
+   fill token, and with it every copy of the organization; then the quota leases end that the cache
+   granted before (D42); then the caller has the answer. No admission that starts later finds a copy
+   (K4). A fill that read the key before the change holds a deleted token, so ``install`` refuses
+   its copy (K5).
 3. **Compare** (:meth:`Copies.compare`), twice a second: the primary lists the organizations that
    changed since the change counter that the cache has caught up to, and their copies are forgotten.
    That covers a process that died between the two halves of step 2, a cache that was out of reach,
@@ -34,6 +35,7 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.key_format import Token
 from ...sync import together
 from ..answers import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
+from ..resilience.older_leases import leases_ended
 from .base import CacheStore, PrimaryStore
 
 T = TypeVar("T")
@@ -87,11 +89,14 @@ class Copies:
         return None
 
     async def change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
-        """Change the primary, and forget the copies before the caller has the answer."""
+        """Change the primary, forget the copies, and wait for the leases that were granted by them,
+        before the caller has the answer."""
         try:
-            return await change
+            answer = await change
         finally:
             await self._cache.forget(organization)
+        await leases_ended(self._cache, organization)
+        return answer
 
     async def compare(self) -> None:
         """Forget the copies of organizations that changed since the last comparison (K4).

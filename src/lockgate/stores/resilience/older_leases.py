@@ -12,10 +12,12 @@ from ..base import Store
 ANSWERED_LATER: Final = frozenset(
     {
         *("revoke_if_live", "update_if", "rotate_if", "put_organization", "organization_changed"),
-        *("claim_if_unclaimed", "forget"),
+        "claim_if_unclaimed",
     }
 )
-"""Verbs that change keys or plans: answered once the leases that were granted before have ended."""
+"""Verbs that change keys or plans: answered once the leases that were granted before have ended.
+Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, where it waits for
+them itself."""
 _POLLED: Final = 0.005, 0.05
 """Seconds between two looks at leases that are awaited: the first and the longest."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
