@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -17,7 +18,7 @@ from lockgate.core.plans import Organization
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import ConfigurationError, StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.answers import Admission, OutcomeUnknown, Verdict
+from lockgate.stores.answers import Admission, OutcomeUnknown, StoreError, Verdict
 from lockgate.stores.leasing import LeasingStore
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.older_leases import ANSWERED_LATER, elapsing_clock
@@ -338,6 +339,47 @@ def test_idle_leases_are_settled_before_their_deadline() -> None:
     run(scene.processes[0].settle_idle())
     assert scene.out() == 0
     assert scene.used() <= used + 40
+
+
+async def test_idle_leases_are_settled_once_however_slow_the_store_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = await asyncio.to_thread(Scene)
+    await asyncio.to_thread(scene.warm)
+    process = scene.processes[0]
+    settle, answered = scene.inner.settle_leases, asyncio.Event()
+
+    async def slow(*args: Any, **kwargs: Any) -> None:
+        await settle(*args, **kwargs)
+        await answered.wait()
+
+    monkeypatch.setattr(scene.inner, "settle_leases", slow)
+    (lease,) = await scene.inner.quota_leases("org_1")
+    scene.clock.at = lease.deadline - 50_000
+    calls = [asyncio.create_task(process.settle_idle()) for _ in range(5)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    answered.set()
+    await asyncio.gather(*calls)
+    assert scene.inner.asked.count("settle_leases") == 1
+    assert await scene.inner.quota_leases("org_1") == ()
+
+
+def test_a_settlement_past_its_deadline_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    scene.warm()
+
+    async def away(*args: Any, **kwargs: Any) -> None:
+        scene.inner.asked.append("settle_leases")
+        raise StoreError
+
+    monkeypatch.setattr(scene.inner, "settle_leases", away)
+    (lease,) = run(scene.inner.quota_leases("org_1"))
+    scene.clock.at = lease.deadline - 50_000
+    run(scene.processes[0].settle_idle())
+    scene.clock.at += SECOND
+    run(scene.processes[0].settle_idle())
+    assert scene.inner.asked == ["settle_leases"]
 
 
 def test_requests_with_named_limits_ask_the_store() -> None:

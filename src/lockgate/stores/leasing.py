@@ -43,7 +43,7 @@ from ..core.row_seals import sealed_fields
 from ..core.sliding_window import Reading, new_reading
 from ..core.timestamps import SECOND
 from ..errors import ConfigurationError, LockgateError
-from ..sync import run
+from ..sync import run, together
 from .answers import Admission, StoreError, Verdict
 from .base import Store
 from .resilience.older_leases import ANSWERED_LATER, elapsing_clock, organization_of
@@ -65,6 +65,8 @@ _DIRECT_FOR: Final = 64
 """After an admission without a lease the next ones ask for none for this part of a span."""
 _USAGE_EVERY: Final = 5 * SECOND
 """Time between two writes of usage, in microseconds."""
+_SETTLED_AT_ONCE: Final = 32
+"""Organizations whose idle leases are settled at the same time."""
 _HANDLES_AT_MOST: Final = 131_072
 _ORGANIZATIONS_AT_MOST: Final = 10_000
 
@@ -201,9 +203,13 @@ class _Leases:
         """Count the demand."""
         self._units += cost
 
+    def drop_past(self, at: int) -> None:
+        """Drop the settlements that have no effect any more."""
+        self.ended = [one for one in self.ended if one[1] > at]
+
     def request(self, at: int, span: int) -> LeaseRequest | None:
         """Return what to ask the store for with an admission; None: nothing."""
-        self.ended = [one for one in self.ended if one[1] > at]
+        self.drop_past(at)
         if self.asking or self.paused:
             return None
         elapsed = at - self._since
@@ -270,6 +276,8 @@ class LeasingStore(Wrapper):
         self._of_handles = BoundedDict[str, tuple[str, _Leases]](_HANDLES_AT_MOST)
         self._busy: dict[str, _Leases] = {}
         """Those that hold a lease or have one to settle, by organization."""
+        self._is_settling = False
+        """Whether :meth:`settle_idle` is at work."""
 
     async def admit(
         self,
@@ -412,29 +420,43 @@ class LeasingStore(Wrapper):
                 self._usage.add(handle, at, uses)
 
     async def settle_idle(self) -> None:
-        """Settle the leases that no request has settled in time."""
+        """Settle the leases that no request has settled in time.
+
+        One call at a time does so: with a slow store the next ones would repeat its settlements.
+        """
         at = self._clock()
         with self._lock:
             for organization, leases in list(self._busy.items()):
                 if leases.held is not None and leases.held.is_over(at, 0):
                     self._end(leases)
+                leases.drop_past(at)
                 if leases.held is None and not leases.ended:
                     del self._busy[organization]
             is_busy = bool(self._busy) or len(self._usage) > 0
+            is_first, self._is_settling = not self._is_settling, True
         if is_busy and self._is_timed:
             self._background.used()
-        await self._settle_ended()
-        if at >= self._usage_due:
-            self._usage_due = at + _USAGE_EVERY
-            await self._write_usage()
+        if not is_first:
+            return
+        try:
+            await self._settle_ended()
+            if at >= self._usage_due:
+                self._usage_due = at + _USAGE_EVERY
+                await self._write_usage()
+        finally:
+            self._is_settling = False
 
     async def _settle_ended(self) -> None:
         """Settle the leases that have ended."""
         with self._lock:
             busy = list(self._busy.items())
-        for organization, leases in busy:
-            if leases.ended and not leases.asking:
-                await self._settle(organization, leases)
+        for start in range(0, len(busy), _SETTLED_AT_ONCE):
+            some = busy[start : start + _SETTLED_AT_ONCE]
+            await together(
+                self._settle(organization, leases)
+                for organization, leases in some
+                if leases.ended and not leases.asking
+            )
 
     async def _write_usage(self) -> None:
         """Write the usage of leases that have ended."""
