@@ -218,6 +218,9 @@ def test_a_wrong_secret_is_refused_while_its_key_is_admitted_from_a_lease() -> N
     scene.warm()
     wrong = Token(scene.token.handle, b"wrong", scene.token._peppers)
     assert scene.admit(token=wrong).verdict is Verdict.UNKNOWN
+    scene.inner.asked.clear()
+    scene.admit()
+    assert scene.inner.asked == []  # It takes nothing from the holder of the key.
 
 
 def test_a_lease_ends_before_that_of_the_store() -> None:
@@ -438,7 +441,7 @@ def test_the_clock_of_leases_runs_on() -> None:
     assert elapsing_clock() <= elapsing_clock()
 
 
-@pytest.mark.parametrize("seconds", [0, -1, 0.05, 2.5, float("inf"), float("nan")])
-def test_a_span_out_of_range_is_a_mistake(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [0, -1, 0.05, 2.5, float("inf"), float("nan"), "1", True])
+def test_a_span_out_of_range_is_a_mistake(seconds: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"use 0\.1 to 2"):
         LeasingStore(MemoryStore(), seconds)

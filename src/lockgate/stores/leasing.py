@@ -253,9 +253,9 @@ class LeasingStore(Wrapper):
     """
 
     def __init__(self, inner: Store, seconds: float, clock: Clock | None = None) -> None:
-        if not SHORTEST <= seconds <= LONGEST / SECOND:
+        if type(seconds) not in (int, float) or not SHORTEST <= seconds <= LONGEST / SECOND:
             raise ConfigurationError(
-                f"lease is {seconds!r} s: use {SHORTEST} to {LONGEST // SECOND}, or None for none."
+                f"lease is {seconds!r}: use {SHORTEST} to {LONGEST // SECOND} seconds, or None."
             )
         super().__init__(inner)
         self._span: Final = int(seconds * SECOND)
@@ -381,7 +381,7 @@ class LeasingStore(Wrapper):
         """Note the answer to a call that was made while a lease was held: its key may be admitted
         from this lease."""
         key, plan = admission.key, admission.plan
-        if admission.limits is not None or key is None:
+        if admission.limits is not None:
             self._of_handles.pop(handle, None)
         if key is None or plan is None:
             return
