@@ -190,10 +190,15 @@ def cut_off_two_sentinels(group: RedisSentinel) -> float:
     return monotonic()
 
 
+def installed() -> list[str]:
+    """Give the programs of each Redis on the path, the oldest release first."""
+    found = [Path(folder) / "redis-server" for folder in os.get_exec_path()]
+    return sorted({str(path) for path in found if path.exists()}, key=version)
+
+
 def releases() -> tuple[str, str]:
     """Give the programs of the oldest and the newest Redis that are installed."""
-    found = [Path(folder) / "redis-server" for folder in os.get_exec_path()]
-    programs = sorted({str(path) for path in found if path.exists()}, key=version)
+    programs = installed()
     if not programs or version(programs[0])[:2] == version(programs[-1])[:2]:
         pytest.skip("no two releases of Redis are installed here")
     return programs[0], programs[-1]
@@ -204,6 +209,11 @@ def version(program: str) -> tuple[int, ...]:
     """Give the version of a `redis-server`."""
     told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
     return tuple(map(int, told.stdout.partition("v=")[2].split()[0].split(".")))
+
+
+def release(program: str) -> str:
+    """Give the version of a `redis-server` as text."""
+    return ".".join(map(str, version(program)))
 
 
 def begin_anew(server: RedisServer, program: str | None) -> None:
@@ -290,9 +300,11 @@ def cluster(
     *options: str,
     settings: tuple[tuple[str, str], ...] = (),
     is_affected: Callable[[str], bool] | None = is_on_the_first,
+    newest: bool = False,
 ) -> Callable[[ExitStack, Any], Scene]:
     def build(stack: ExitStack, _: Any) -> Scene:
-        own = stack.enter_context(redis_cluster(replicas, *options))
+        program = next(reversed(installed()), None) if newest else None
+        own = stack.enter_context(redis_cluster(replicas, *options, program=program))
         for node in own.nodes:
             for name, value in settings:
                 try:
@@ -602,7 +614,11 @@ SCENARIOS = [
     Scenario(
         "the same, `unknown-endpoint`",
         "Cluster",
-        cluster(reshard, settings=(("cluster-preferred-endpoint-type", "unknown-endpoint"),)),
+        cluster(
+            reshard,
+            settings=(("cluster-preferred-endpoint-type", "unknown-endpoint"),),
+            newest=True,  # Redis has the setting since 7.0.
+        ),
         UNTOUCHED,
         warm=False,
     ),
