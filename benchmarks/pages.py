@@ -1,8 +1,8 @@
 """Write what a benchmark measured into the pages of the documentation: ``--markdown``.
 
 A module that measures has ``PARTS``, and a run with ``--markdown`` replaces them in the pages: a
-line on the run, then the tables. ``tests/docs/test_measured.py`` compares the columns and the rows
-of the pages with ``PARTS``.
+line on the run, then the tables. So does the campaign of outages in `tests`.
+``tests/docs/test_measured.py`` compares the columns and the rows of the pages with ``PARTS``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MODULES: Final = (
     "benchmarks.dashboard",
     "benchmarks.leases",
     "benchmarks.worst",
+    "tests.outages.campaign",
 )
 """The modules with ``PARTS``."""
 

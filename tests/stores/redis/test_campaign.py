@@ -2,7 +2,8 @@
 
 What Sentinels and Clusters go through is in `tests/faults`.
 
-The tests record what each fault cost; the end of the run prints it as a table.
+The tests record what each fault cost; the end of the run prints it as a table. `python -m
+tests.outages --markdown` runs them, and writes the table of `docs/failure.md`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pytest
 from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
+from lockgate.stores.resilience.circuit_breaker import PAUSE
 from tests.outages import PROPERTY, Figures
 from tests.servers import redis_server
 
@@ -283,21 +285,21 @@ def paired(
 SCENES: dict[str, dict[str, Callable[[ExitStack], Scene]]] = {
     "Redis": {
         "killed for 2 s, keeps a log": single(killed, 2),
-        "stands still for 30 s": single(lambda server: server.stopped(), 30),
-        "swallows everything for 5 s": swallowing(hang_up=False),
-        "accepts and is silent for 5 s": swallowing(hang_up=True),
+        "stopped for 30 s": single(lambda server: server.stopped(), 30),
+        "drops all packets for 5 s": swallowing(hang_up=False),
+        "accepts connections, never answers, for 5 s": swallowing(hang_up=True),
         "killed, loads slowly": loading,
         "memory full for 5 s": single(full, 5),
-        "a replica for 5 s": single(replica, 5),
-        "no rights for 5 s": single(no_rights, 5),
-        "another password for 5 s": single(another_password, 5),
-        "wrong certificate for 5 s": other_certificate,
+        "demoted to a replica for 5 s": single(replica, 5),
+        "rights withdrawn for 5 s": single(no_rights, 5),
+        "password changed for 5 s": single(another_password, 5),
+        "presents a wrong certificate for 5 s": other_certificate,
         "scripts flushed 50 times": flushed,
     },
     "pair": {
-        "Redis killed for 2 s, empty": paired(killed, 2, over=LIMIT),
+        "killed for 2 s, restarts empty": paired(killed, 2, over=LIMIT),
         # Redis does not know what this process admitted meanwhile: one share (W15).
-        "Redis stands still for 30 s": paired(lambda server: server.stopped(), 30, over=LIMIT),
+        "stopped for 30 s": paired(lambda server: server.stopped(), 30, over=LIMIT),
     },
 }
 
@@ -330,6 +332,7 @@ def test_admissions_recover_after_every_fault_of_redis(
     outcomes = Counter(answer.outcome for answer in load.answers)
     assert set(outcomes) <= {"admitted", "limited", "unavailable"}
     assert figures.slowest < DEADLINE + SLACK
+    assert figures.back < PAUSE + SLACK
     assert (figures.detected is not None) == scene.seen
     assert figures.over is not None
     assert figures.over <= scene.over

@@ -32,18 +32,19 @@ HEADINGS = "store", "what happens", "answers", "503", "detected", "slowest", "ba
 
 def table(outages: Iterable[Figures]) -> list[str]:
     """The figures as the lines of a table."""
-    rows = [HEADINGS, *(tuple(map(_text, figures)) for figures in sorted(outages))]
+    rows = [HEADINGS, *(tuple(map(text, figures)) for figures in sorted(outages))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     return [
         "  ".join(
-            text.ljust(width) if column < 2 else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if column < 2 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """Return a figure as text."""
     if value is None:
         return "-"
     return f"{value:.2f} s" if isinstance(value, float) else str(value)
