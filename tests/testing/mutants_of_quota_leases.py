@@ -11,7 +11,7 @@ from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import DAY
 from lockgate.stores.answers import Admission, Verdict
 
-from .mutants import Mutant, gap
+from .mutants import Mutant
 
 
 class LeaseMutant(Mutant):
@@ -246,19 +246,3 @@ class GrantsNothingWithoutALimit(Granting):
     def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
         is_free = answer.reading is not None and answer.reading.remaining is None
         return None if is_free else answer.lease
-
-
-class SettlesWithoutALock(LeaseMutant):
-    """Puts back what it read: leases that were granted meanwhile are lost."""
-
-    killed_by: ClassVar = {"H1", "W3"}
-
-    async def settle_leases(
-        self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
-    ) -> None:
-        ended = {one.id for one in settled}
-        left = tuple(lease for lease in self.out(organization) if lease.id not in ended)
-        await super().settle_leases(organization, windows, settled, now)
-        gap()
-        if left:
-            self.put(organization, left)
