@@ -1,7 +1,7 @@
 """Write what a benchmark measured into the pages of the documentation: ``--markdown``.
 
 A module that measures has ``PARTS``, and a run with ``--markdown`` replaces them in the pages: a
-line on the run, then the tables. So does the campaign of outages in `tests`.
+line on the run, then the tables. So do the campaigns of faults in `tests`.
 ``tests/docs/test_measured.py`` compares the columns and the rows of the pages with ``PARTS``.
 """
 
@@ -28,6 +28,7 @@ MODULES: Final = (
     "benchmarks.dashboard",
     "benchmarks.leases",
     "benchmarks.worst",
+    "tests.faults.campaign",
     "tests.outages.campaign",
 )
 """The modules with ``PARTS``."""

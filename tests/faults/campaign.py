@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from benchmarks.pages import Part, Table
 from lockgate import run
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
@@ -39,7 +40,17 @@ from .oracle import (
     counts,
     refused,
 )
-from .scenarios import ALONE, POSTGRES, Scenario, Scene, ServersFailed, started
+from .scenarios import (
+    ALONE,
+    POSTGRES,
+    SCENARIOS,
+    Scenario,
+    Scene,
+    ServersFailed,
+    release,
+    releases,
+    started,
+)
 
 ROOT = Path(__file__).parents[2]
 TIGHT = 10
@@ -421,20 +432,53 @@ def table(some: Iterable[Figures]) -> str:
     return "\n".join("  ".join(t.ljust(w) for t, w in line).rstrip() for line in lines)
 
 
-def markdown(some: Sequence[Figures]) -> str:
-    """Write a table for the docs: the pairs of a scenario in one line, no column of zeros."""
-    lines: dict[tuple[str, str, bool], list[Figures]] = {}
+def line(servers: str, name: str, beside: str) -> str:
+    """Return the name of a row in the docs, where the databases of a pair share one."""
+    return f"{servers}: {name}, {ALONE if beside == ALONE else '`CachedStore`'}"
+
+
+PAGE = Part(
+    "faults",
+    "failure.md",
+    (
+        Table(
+            ("servers: what happens, Redis alone or in a pair", *HEADINGS[3:7], HEADINGS[10]),
+            tuple(dict.fromkeys(line(s.servers, s.name, b) for s in SCENARIOS for b in s.beside)),
+        ),
+    ),
+)
+PARTS = (PAGE,)
+
+
+def rows(some: Iterable[Figures]) -> dict[str, tuple[str, ...]]:
+    """Write the rows for the docs: the worse of a pair's databases, no column of zeros."""
+    lines: dict[str, list[Figures]] = {}
     for each in some:
-        lines.setdefault((each.servers, each.name, each.beside == ALONE), []).append(each)
-    rows: list[tuple[str, ...]] = [HEADINGS]
-    for (*_, is_alone), runs in lines.items():
-        rows.append(cells(worst(runs)._replace(beside="alone" if is_alone else "a pair")))
-    columns = list(zip(*rows, strict=True))
-    shown = [
-        column for column in columns if any(cell[:2] not in {"0", "0 "} for cell in column[1:])
-    ]
-    zeros = [f"{column[0]}: 0" for column in columns if column not in shown]
-    ruled = [(heading, "---", *rest) for heading, *rest in shown]
-    text = [f"| {' | '.join(row)} |" for row in zip(*ruled, strict=True)]
-    answered = sum(each.counts.answered for each in some)
-    return "\n".join([*text, "", f"{'; '.join(zeros)} ({answered} admissions)."])
+        lines.setdefault(line(each.servers, each.name, each.beside), []).append(each)
+    shown = {name: cells(worst(runs)) for name, runs in lines.items()}
+    return {name: (*told[3:7], told[10]) for name, told in shown.items()}
+
+
+def ending(some: Sequence[Figures]) -> str:
+    """Write the line for the docs on what the rows leave out."""
+    revoked = sum(each.revoked.admissions for each in some)
+    doubled, lost, answered = (
+        sum(each.counts[place] for each in some)
+        for place in map(Counts._fields.index, ("doubled", "lost", "answered"))
+    )
+    return (
+        f"In all of them together: {answered:,} answered admissions, of which {lost} are missing "
+        f"from `requestCount`; {doubled} requests counted twice; {revoked} admissions with "
+        "a key whose revocation was answered before.\n"
+    )
+
+
+def releases_used() -> tuple[str, ...]:
+    """Return the servers with their releases, for the line on a run in the docs."""
+    redis, postgres = servers.RedisServer.installed(), servers.PostgresServer.installation()
+    assert redis is not None
+    assert postgres is not None
+    command = [str(postgres / "bin" / "postgres"), "--version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    also = f"{release(releases()[1])} for upgrades and `unknown-endpoint`"
+    return f"Redis {release(redis)} ({also})", f"PostgreSQL {told.split()[2]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .campaign import Figures, broken, markdown, table, worst
+from .campaign import Figures, broken, rows, table, worst
 from .oracle import (
     Answer,
     Change,
@@ -98,5 +98,7 @@ def test_a_broken_promise_is_named_and_the_worst_run_is_shown() -> None:
         "503: 2, promised 0",
         "admitted though revoked: 3, promised 0",
     ]
-    assert "2 of 200, 0.50 s" in markdown([both])
+    [(name, row)] = rows([both]).items()
+    assert name.endswith(", alone")
+    assert row[0] == "2 of 200, 0.50 s"
     assert "3 in 1.50 s, 1 for good" in table([both])
