@@ -43,7 +43,7 @@ def refusals(parent: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
     """Yield each refusal with a code, a class before its subclasses."""
     for kind in parent.__subclasses__():
         if kind.__module__ == errors.__name__:
-            if "code" in vars(kind):
+            if hasattr(kind, "code"):
                 yield kind
             yield from refusals(kind)
 

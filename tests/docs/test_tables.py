@@ -35,6 +35,12 @@ def test_the_docstring_of_an_event_lists_every_name() -> None:
     assert set(re.findall(r"``(\w+)``", text)) - {"node"} == events().keys()
 
 
+def test_the_page_on_errors_lists_a_refusal_that_shares_its_code() -> None:
+    listed = (PAGES / "errors.md").read_text()
+    assert "| 401 | `SESSION_INVALID` | `StepUpRequired` |" in listed
+    assert "| 401 | `SESSION_INVALID` | `SessionTokenInvalid` |" in listed
+
+
 def test_the_interface_describes_every_error_code() -> None:
     told = re.findall(r"^\| (\d{3}) \| `(\w+)` \|", (DOCS / "interface.md").read_text(), re.M)
     assert {(int(status), code) for status, code in told} == {
