@@ -22,6 +22,7 @@ from sqlalchemy import make_url
 
 from lockgate import Gate, migrations, run
 from lockgate.cli import main
+from lockgate.core.quota_leases import LeaseRequest
 from lockgate.options import StoreOptions
 from lockgate.stores.sql import opened_file
 from lockgate.stores.sql.engines import blocking_engine
@@ -104,6 +105,15 @@ gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], custom=[], default="
 """
 
 
+LEASED_AT = 1_800_000_000_000_000
+LEASED = """
+from lockgate import Gate, Plan, PlanBook
+
+plan = Plan("busy", rpm=900, rph=None, rpd=None, concurrent=None)
+gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], default="busy"), clock=lambda: {at})
+"""
+
+
 def answer(capsys: Said, *arguments: str, code: int = 0) -> Any:
     """The JSON that a command prints."""
     capsys.readouterr()
@@ -130,7 +140,7 @@ def test_explain_has_the_documented_shape(
     found = answer(capsys, "explain", "org_1")
     assert set(found) == {
         *("organization_id", "plan", "assigned_plan", "at", "refused", "cost", "scopes"),
-        *("windows", "limits", "slots", "keys", "more_keys"),
+        *("windows", "limits", "slots", "leased", "keys", "more_keys"),
     }
     assert [found[name] for name in ("organization_id", "plan")] == ["org_1", "free"]
     assert found["assigned_plan"] is None
@@ -196,6 +206,28 @@ def test_explain_shows_named_limits_and_holds(
     out = capsys.readouterr().out
     assert re.search(r"^tokens +organization +hold +minute +35 +30 +100 +65 +-$", out, re.M)
     run(service.gate.close())
+
+
+def test_explain_tells_the_units_that_are_out_on_leases(
+    capsys: Said, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(LEASED.format(store=sqlite, at=LEASED_AT))
+    gate: Gate = importlib.import_module(module).gate
+    asked = ("explain", "org_1", "--gate", f"{module}:gate")
+    token = gate.format.parse(run(gate.keys.create("org_1", "ci")).text)
+    assert answer(capsys, *asked)["leased"] is None
+    assert main([*asked]) == 0
+    assert "leased" not in capsys.readouterr().out
+    lease = LeaseRequest("0" * 16, 12, 1_000_000)
+    run(gate.store.admit_leased(token, 1, gate.plans, lease, LEASED_AT))
+    until = "2027-01-15T08:00:01.000Z"
+    assert answer(capsys, *asked)["leased"] == {"units": 12, "until": until}
+    assert main([*asked]) == 0
+    told = f"12 of the units left are leased to processes until {until}"
+    assert told in capsys.readouterr().out
+    run(gate.close())
 
 
 def test_explain_marks_a_soft_quota_whose_use_is_above_its_limit(

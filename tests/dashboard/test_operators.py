@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from lockgate import run
+from lockgate import MemoryStore, run
+from lockgate.core.quota_leases import QuotaLease, QuotaLeases
 from lockgate.sessions import Session
 from lockgate.web.request import RequestView
 
@@ -172,6 +173,21 @@ def test_an_operator_sees_why_requests_are_refused_and_revokes(console: Console)
     page.sees("key revoked", "operator root")
     log = " ".join(page.text.partition("Audit log")[2].split())
     assert f"key revoked leaked {form['key']}" in log
+
+
+def test_an_operator_sees_the_units_that_are_out_on_leases(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console.sign_in(ROOT)
+    assert "leased" not in console.get("/operator/organization?id=org_8").text
+    until = 1_800_000_001_000_000
+
+    async def out(*_: Any) -> QuotaLeases:
+        return (QuotaLease("0" * 16, 700, until, 1), QuotaLease("1" * 16, 800, until - 1, 1))
+
+    monkeypatch.setattr(MemoryStore, "quota_leases", out)
+    page = console.get("/operator/organization?id=org_8")
+    page.sees("1,500 of the units left are leased to processes until 08:00:01 UTC.")
 
 
 def test_no_other_person_gets_to_an_operators_page(console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from lockgate import Gate, Limit, MemoryStore, Plan, PlanBook, run
 from lockgate.core.api_keys import KeyState
 from lockgate.core.client_address import budget_of
+from lockgate.core.quota_leases import LeaseRequest, Settlement
 from lockgate.core.timestamps import HOUR, MINUTE, SECOND
 from lockgate.errors import (
     ConfigurationError,
@@ -21,7 +23,9 @@ from lockgate.errors import (
     RateLimitExceeded,
 )
 from lockgate.options import HoldOptions
+from lockgate.services.explanations import LeasesExplanation
 from lockgate.testing import HandClock
+from lockgate.testing.factories import OPEN
 
 from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
 
@@ -259,6 +263,30 @@ def test_a_temporary_limit_of_0_is_explained_with_its_end() -> None:
     refused = run(gate.explain("org_1")).refused
     assert refused is not None and refused.until == now + 2 * HOUR, "earlier than the day"
     assert refused.cause == "1 of 1 units of the last day are used, by a temporary limit."
+
+
+def test_units_on_leases_are_explained_until_they_are_settled_or_the_last_lease_ends(
+    clock: HandClock,
+) -> None:
+    plans = PlanBook([replace(OPEN, rpm=900)], default=OPEN.name)
+    store = MemoryStore()
+    gate = Gate(store, brand="acme", plans=plans, clock=clock)
+    token = gate.format.parse(run(gate.keys.create("org_1", "ci")).text)
+    assert run(gate.explain("org_1")).leased is None
+    for number, units, span in ((1, 4, 2 * SECOND), (2, 5, SECOND)):
+        asked = LeaseRequest(f"{number:016x}", units, span)
+        assert run(store.admit_leased(token, 1, plans, asked, clock())).lease is not None
+    found = run(gate.explain("org_1"))
+    assert found.leased == LeasesExplanation(9, found.at + 2 * SECOND)
+    assert (found.windows[0].used, found.windows[0].left) == (2, 898)
+    settled = [Settlement(f"{1:016x}", ((clock(), 3),))]
+    run(store.settle_leases("org_1", plans.default.windows, settled, clock()))
+    found = run(gate.explain("org_1"))
+    assert found.leased == LeasesExplanation(5, found.at + SECOND)
+    assert found.windows[0].used == 5
+    clock.move(seconds=1)
+    found = run(gate.explain("org_1"))
+    assert (found.leased, found.windows[0].used) == (None, 10)
 
 
 def test_every_window_without_room_is_named() -> None:

@@ -143,6 +143,9 @@ def _document(found: Explanation) -> dict[str, Any]:
             "used": found.slots.used,
             "until": _instant(found.slots.until),
         },
+        "leased": None
+        if found.leased is None
+        else {"units": found.leased.units, "until": iso8601(found.leased.until)},
         "keys": [
             {
                 "id": shown.key.id,
@@ -212,6 +215,10 @@ def _print(found: Explanation) -> None:
         ["window", "used", "limit", "left", "until"],
         [*windows, ("jobs", slots.used, limit, left, _instant(slots.until))],
     )
+    if found.leased is not None:
+        units, until = found.leased.units, iso8601(found.leased.until)
+        print()
+        print(f"{units} of the units left are leased to processes until {until}")
     if found.limits:
         print()
         _print_limits(found)

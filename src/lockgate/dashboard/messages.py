@@ -346,6 +346,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.limits_submit": "Change plan",
         "operator.explain": "The next request",
         "operator.admitted": "It would be admitted.",
+        "operator.leased": "{units} of the units left are leased to processes until {time}.",
         "operator.refused": "It would be refused with {code}. {cause}",
         "operator.refused_until": "This ends by itself at {time}.",
         "operator.more": "Give the organization more for some hours",

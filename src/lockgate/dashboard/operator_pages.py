@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from ..core.key_search import holds_secret
 from ..core.plans import LIMITS, is_id
+from ..core.timestamps import iso8601
 from ..errors import NotFound, RateLimitExceeded
 from ..services.explanations import Explanation
 from ..services.organizations import ListedOrganization
@@ -131,6 +132,7 @@ async def _organization_page(visit: Visit, id: str, problems: Problems | None = 
         lasting=operator_limits.present_of(limits.lasting),
         **operator_limits.shown_of(visit, problems or {}),
         meters=meters_of(visit, explained),
+        leased=_leased(visit, explained),
         named=named_meters(visit, explained),
         keys=[row_of(visit, key, explained.at) for key in keys.keys],
         keys_cursor=keys.cursor,
@@ -198,6 +200,16 @@ def _organization(id: str) -> str:
     if not is_id(id):
         raise NotFound
     return id
+
+
+def _leased(visit: Visit, explained: Explanation) -> str:
+    """Return a sentence about the quota leases that are out; an empty text: there is none."""
+    leased = explained.leased
+    if leased is None:
+        return ""
+    # To the second, since a lease lasts two at most.
+    time = f"{iso8601(leased.until)[11:19]} UTC"
+    return visit.site.texts("operator.leased", units=visit.site.number(leased.units), time=time)
 
 
 def _refused(explained: Explanation) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from ..core.key_format import KeyFormat
 from ..core.limit_windows import LimitWindows, ends_of
 from ..core.limits import Limit, bound, own_limits, windows_of
 from ..core.plans import SPANS, Plan, PlanBook
+from ..core.quota_leases import units_out
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
 from ..core.sliding_window import Reading, Window
@@ -125,6 +126,20 @@ class SlotsExplanation:
 
 
 @dataclass(frozen=True, slots=True)
+class LeasesExplanation:
+    """The quota leases that processes admit from without the store (D42).
+
+    Attributes:
+        units: of all leases that are out. They are in no ``used`` and yet in each ``left`` of the
+            plan's windows, until their leases are settled or end.
+        until: the instant in microseconds at which the last lease ends.
+    """
+
+    units: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class KeyExplanation:
     """The state of one key, and why its requests are refused whatever the windows hold."""
 
@@ -154,6 +169,7 @@ class Explanation:
         more_keys: whether the organization has more keys than these.
         refused: why the next request would be refused, of this key or of all; None: it would be
             admitted.
+        leased: the quota leases of its plan's windows; None: no lease is out.
     """
 
     organization: str
@@ -168,6 +184,7 @@ class Explanation:
     keys: tuple[KeyExplanation, ...]
     more_keys: bool
     refused: Reason | None
+    leased: LeasesExplanation | None = None
 
 
 class Explanations:
@@ -306,7 +323,15 @@ class Explanations:
             tuple(self._key(one, whole.now, request) for one in keys),
             more,
             refused,
+            await self._leased(organization, now),
         )
+
+    async def _leased(self, organization: str, now: int | None) -> LeasesExplanation | None:
+        """Return the quota leases that are out; None: there is none."""
+        leases = await self._store.quota_leases(organization, now)
+        if not leases:
+            return None
+        return LeasesExplanation(units_out(leases), max(lease.deadline for lease in leases))
 
     async def _window(
         self, organization: str, windows: tuple[Window, ...], index: int, now: int | None, cost: int
