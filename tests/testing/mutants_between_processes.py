@@ -14,6 +14,8 @@ from tests.examples.test_own_store import example
 LOCKED_VERBS: Final = (
     "hit",
     "hold",
+    "admit_leased",
+    "settle_leases",
     "acquire",
     "renew",
     "release",

@@ -169,7 +169,9 @@ def broken_by(open_store: Callable[[str, str], Store], verb: str, path: Path) ->
     return found.value
 
 
-@pytest.mark.parametrize("verb", [in_each_run(verb, ("sign_out",)) for verb in LOCKED_VERBS])
+@pytest.mark.parametrize(
+    "verb", [in_each_run(verb, ("settle_leases", "sign_out")) for verb in LOCKED_VERBS]
+)
 def test_a_lock_of_the_process_in_one_verb_is_detected(tmp_path: Path, verb: str) -> None:
     print(broken_by(with_lock_of_the_process, verb, tmp_path))
 

@@ -13,19 +13,22 @@ from ..core.changes import Actor, ChangeDraft
 from ..core.digests import Digest
 from ..core.holds import Take, budgets
 from ..core.limits import Limit, bound
-from ..core.plans import Organization
+from ..core.plans import Organization, PlanBook
+from ..core.quota_leases import LEAST, LONGEST, LeaseRequest, Settlement
 from ..core.timestamps import DAY, HOUR
 from ..core.usage_history import UsageHistory
 from ..errors import HandleTaken
 from ..stores.answers import HistoryOwner, Usage
 from ..stores.base import PAGE_AT_MOST, Store
 from .calls import Call
-from .factories import Factory, minute
+from .factories import OPEN, Factory, minute
 
 ROUNDS: Final = 10
 RACERS: Final = 3
 _REMOVED_AT_ONCE: Final = 4
 """Less than the accounts of all races, so that every turn removes some."""
+_UNLIMITED: Final = PlanBook([OPEN], custom=(), default=OPEN.name)
+"""A plan that grants a lease to each process of each turn."""
 
 Outcome = int | str | bool | None
 
@@ -48,6 +51,10 @@ class Rows:
             [(factory.account(name), factory.draft(name)) for _ in range(RACERS)]
             for name in self.names
         ]
+        key = factory.key()
+        self.token: Final = factory.token(key)
+        """The key of :attr:`busy`, as a request presents it."""
+        self.busy: Final = factory.draft(self.names[0], key=key)
 
     def other(self, turn: int, index: int) -> tuple[AccountDraft, KeyDraft]:
         """Return an account and a key that only this process inserts."""
@@ -72,6 +79,8 @@ class Race(NamedTuple):
     """Makes the call of a turn in one process."""
     judge: Judge
     """Returns the mistake; None: all is right."""
+    leases: bool = False
+    """Whether it is for stores with ``grants_leases`` only."""
 
 
 async def _no_rows(store: Store, rows: Rows) -> None:
@@ -266,6 +275,54 @@ async def _plans(store: Store, rows: Rows) -> object:
     return [change.number for change in log]
 
 
+async def _busy(store: Store, rows: Rows) -> None:
+    await store.insert(rows.busy, None, rows.now)
+
+
+async def _grant(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    asked = LeaseRequest(_lease_id(turn, index), LEAST, LONGEST)
+    lease = (await store.admit_leased(rows.token, 1, _UNLIMITED, asked, rows.now)).lease
+    return lease and lease.id
+
+
+async def _granted(store: Store, rows: Rows, turns: Result) -> str | None:
+    told = {id for turn in turns for id in turn}
+    out = {lease.id for lease in await store.quota_leases(rows.names[0], rows.now)}
+    if None in told or len(told) < RACERS * ROUNDS:
+        return f"of {RACERS * ROUNDS} leases of a plan without a limit these were granted: {told}"
+    if out != told:
+        return f"{len(told)} leases were granted, and {len(out)} of them are out"
+    return await _sums_to(_charged)(store, rows, turns)
+
+
+async def _grants(store: Store, rows: Rows) -> None:
+    await _busy(store, rows)
+    for turn in range(ROUNDS):
+        for index in range(RACERS):
+            await _grant(store, rows, turn, index)
+
+
+async def _settle(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    used = Settlement(_lease_id(turn, index), ((rows.now, 1),))
+    await store.settle_leases(rows.names[0], OPEN.windows, [used], rows.now)
+    return None
+
+
+async def _settled(store: Store, rows: Rows, turns: Result) -> str | None:
+    if out := await store.quota_leases(rows.names[0], rows.now):
+        return f"{RACERS * ROUNDS} leases were settled, and {len(out)} of them are still out"
+    # One unit for the admission with which each lease was granted, and one used of it.
+    return await _sums_to(_charged, 2 * RACERS * ROUNDS)(store, rows, turns)
+
+
+async def _charged(store: Store, rows: Rows) -> object:
+    return (await store.peek(rows.names[0], OPEN.windows, rows.now)).used[0]
+
+
+def _lease_id(turn: int, index: int) -> str:
+    return f"{turn * RACERS + index:016x}"
+
+
 async def _add_history(store: Store, rows: Rows, _: int, __: int) -> Outcome:
     if store.keeps_history:
         addition = UsageHistory()
@@ -284,6 +341,8 @@ async def _histories(store: Store, rows: Rows) -> object:
 RACES: Final[Sequence[Race]] = (
     Race("hit", "W3", _no_rows, _hit, _sums_to(_hits)),
     Race("hold", "H1", _no_rows, _hold, _one_wins),
+    Race("admit_leased", "H1", _busy, _grant, _granted, leases=True),
+    Race("settle_leases", "H3", _grants, _settle, _settled, leases=True),
     Race("acquire", "L1", _no_rows, _acquire, _one_wins),
     Race("release", "L5", _leases, _release, _one_wins),
     Race("insert", "D1", _no_rows, _insert, _inserted),
