@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from lockgate.core.holds import (
     Budget,
+    Held,
     HoldAction,
     HoldAnswer,
     Look,
@@ -59,6 +60,10 @@ class HoldMutant(Mutant):
     async def reset(self, organization: str, *args: Any, **kwargs: Any) -> None:
         self.budgets = {name: one for name, one in self.budgets.items() if name[0] != organization}
         await super().reset(organization, *args, **kwargs)
+
+
+def _ended_at(budget: Budget, now: int) -> tuple[Held, ...]:
+    return tuple(one._replace(deadline=now) if one.deadline < now else one for one in budget.held)
 
 
 def _with_limit(action: HoldAction, limit: int) -> HoldAction:
@@ -363,6 +368,35 @@ class ForgetsBudgetsWithOtherNumbers(HoldMutant):
                     self.numbers[organization + field] = window.limit
                     self.budgets.pop((organization, field), None)
         return super().judged(organization, action, now)
+
+
+class SettlesInTheMonthOfTheGrant(HoldMutant):
+    """Counts units by the calendar of the instant at which their hold was taken."""
+
+    killed_by: ClassVar = {"H1", "H3", "H4"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: dict[str, int] = {}
+
+    def judged(self, organization: str, action: HoldAction, now: int) -> HoldAnswer:
+        if isinstance(action, Take):
+            self.taken.setdefault(action.id, now)
+        elif isinstance(action, Settle) and action.quotas:
+            answer = super().judged(organization, action, self.taken[action.id])
+            return answer._replace(now=now)
+        return super().judged(organization, action, now)
+
+
+class CountsADeadlineWhenItIsFound(HoldMutant):
+    """Counts the units of a dead worker in the month in which the next call comes."""
+
+    killed_by: ClassVar = {"H1", "H2", "H3"}
+
+    def apply(self, action: Any, before: Any, now: int, kept: int) -> Any:
+        if any(action.quotas):
+            before = [one and one._replace(held=_ended_at(one, now)) for one in before]
+        return apply(action, before, now, kept)
 
 
 class HoldsByFixedMinutes(HoldMutant):

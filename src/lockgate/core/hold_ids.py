@@ -4,15 +4,21 @@ part."""
 import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from datetime import date
 from secrets import token_hex
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, cast
 
-from .holds import PREFIX
+from .holds import PREFIX, Quotas
+from .limit_windows import PERIOD
 from .limits import NAME, WINDOWS_AT_MOST
-from .plans import is_id
+from .periods import UNITS, Quota, Unit, read_zone
+from .plans import is_id, is_whole
 
 _SECRET: Final = re.compile(r"[0-9a-f]{32}")
 _FIELD: Final = re.compile(rf"{NAME.pattern} [1-9][0-9]{{0,4}}( [!-~]{{1,64}})?")
+_FIELD_OF_QUOTA: Final = re.compile(
+    rf"{NAME.pattern}{PERIOD}({'|'.join(UNITS)}) [1-9][0-9]{{0,7}}( [!-~]{{1,64}})?"
+)
 _LONGEST: Final = 4096
 
 
@@ -24,15 +30,22 @@ class HoldId(NamedTuple):
     organization: str
     fields: tuple[str, ...]
     """The fields of its budgets."""
+    quotas: Quotas = ()
+    """The calendars of its budgets, so that a process that does not know the limits counts in the
+    right period."""
 
     @classmethod
-    def new(cls, organization: str, fields: tuple[str, ...]) -> Self:
+    def new(cls, organization: str, fields: tuple[str, ...], quotas: Quotas = ()) -> Self:
         """Return the id of a new hold."""
-        return cls(token_hex(16), organization, fields)
+        return cls(token_hex(16), organization, fields, quotas)
 
     def __str__(self) -> str:
         """Return the id as one word of A-Z, a-z, 0-9, ``-`` and ``_``."""
-        fields = [field.removeprefix(PREFIX) for field in self.fields]
+        quotas = self.quotas or (None,) * len(self.fields)
+        fields = [
+            _written(field.removeprefix(PREFIX), quota)
+            for field, quota in zip(self.fields, quotas, strict=True)
+        ]
         # Unescaped: two escaped surrogates would be read as one character.
         text = json.dumps([self.secret, self.organization, *fields], ensure_ascii=False)
         return urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).rstrip(b"=").decode()
@@ -53,11 +66,38 @@ class HoldId(NamedTuple):
             raise ValueError("A hold's id is one list.") from None
         match parts:
             case [str(secret), str(organization), *fields] if (
-                _SECRET.fullmatch(secret)
-                and is_id(organization)
-                and len(fields) <= WINDOWS_AT_MOST
-                and all(isinstance(field, str) and _FIELD.fullmatch(field) for field in fields)
+                _SECRET.fullmatch(secret) and is_id(organization) and len(fields) <= WINDOWS_AT_MOST
             ):
-                return cls(secret, organization, tuple(f"{PREFIX}{field}" for field in fields))
+                budgets = [_read(field) for field in fields]
             case _:
                 raise ValueError("A hold's id names an organization and its budgets.")
+        names = tuple(f"{PREFIX}{field}" for field, _ in budgets)
+        quotas = tuple(quota for _, quota in budgets)
+        return cls(secret, organization, names, quotas if any(quotas) else ())
+
+
+def _written(field: str, quota: Quota | None) -> object:
+    """Return a field for the id: a text, that of a calendar quota a list with its calendar."""
+    if quota is None:
+        return field
+    assert isinstance(quota.starts, date), "the quota is that of the organization"
+    return [field, quota.limit, quota.soft, quota.starts.isoformat(), quota.zone]
+
+
+def _read(written: object) -> tuple[str, Quota | None]:
+    """Return a field and its calendar.
+
+    Raises:
+        ValueError: it is malformed.
+    """
+    match written:
+        case str(field) if _FIELD.fullmatch(field):
+            return field, None
+        case [str(field), int(limit), bool(soft), str(starts), str(zone)] if is_whole(limit) and (
+            found := _FIELD_OF_QUOTA.fullmatch(field)
+        ):
+            read_zone(zone)
+            unit = cast(Unit, found.group(1))
+            return field, Quota(unit, limit, soft, date.fromisoformat(starts), zone)
+        case _:
+            raise ValueError("A hold's id names fields of budgets.")

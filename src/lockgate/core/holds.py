@@ -12,18 +12,24 @@ Take the last grant before the end of a span of length W. At that grant all unit
 are in a cell or in a hold, and it has summed both. So no span has more than the limit (H1), apart
 from an overrun, which used more than was held.
 
+A calendar quota has one budget for all of its periods, since a hold may outlast the turn of one.
+The units used in a period are one cell at the first instant of the period: settled ones in the
+period of the settling, those of a hold past its deadline in the period of the deadline. The holds
+that are out count in the present period. So each action brings the calendars of its budgets.
+
 The functions are pure: :func:`apply` takes the budgets of one organization and returns those to
 store; a store applies it atomically.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from .limit_hits import FIELDS_AT_MOST
-from .limit_windows import LimitWindows, span_of
+from .limit_windows import PERIOD, LimitWindows, span_of
+from .periods import Period, Quota
 from .sliding_window import EMPTY, LARGEST, Cells, Window, count_at, counted, pruned
 from .timestamps import DAY
 
@@ -33,6 +39,7 @@ PREFIX: Final = "hold:"
 _FORMAT: Final = 1
 _HEAD: Final = Struct("<BqqqqqqI")
 _HELD: Final = Struct("<16sqqq")
+_CELL: Final = Struct("<qq")
 
 
 class Held(NamedTuple):
@@ -83,6 +90,10 @@ class Budget(NamedTuple):
         return cls((used, oldest, first, last, count, value[ends:]), held, grain)
 
 
+Quotas: TypeAlias = tuple[Quota | None, ...]
+"""The calendar of each budget, its first day a date; None: a sliding window. Empty: all slide."""
+
+
 class Take(NamedTuple):
     """Takes units of several windows, all or none.
 
@@ -104,6 +115,11 @@ class Take(NamedTuple):
         """The fields of the windows."""
         return self.limits.fields
 
+    @property
+    def quotas(self) -> Quotas:
+        """The calendars of the windows."""
+        return self.limits.quotas
+
 
 class Settle(NamedTuple):
     """Replaces a hold by the units that were used."""
@@ -112,6 +128,7 @@ class Settle(NamedTuple):
     fields: tuple[str, ...]
     used: tuple[int | None, ...]
     """Of each field, 0 to :data:`~lockgate.core.sliding_window.LARGEST`; None: all that it held."""
+    quotas: Quotas = ()
 
 
 class Renew(NamedTuple):
@@ -120,6 +137,7 @@ class Renew(NamedTuple):
     id: str
     fields: tuple[str, ...]
     span: int
+    quotas: Quotas = ()
 
 
 class Look(NamedTuple):
@@ -128,9 +146,23 @@ class Look(NamedTuple):
     fields: tuple[str, ...]
     id: str = ""
     """Of no hold."""
+    quotas: Quotas = ()
 
 
 HoldAction: TypeAlias = Take | Settle | Renew | Look
+
+
+class Count(NamedTuple):
+    """Units that a call has counted as used in a period of a calendar quota."""
+
+    place: int
+    """The index of the field."""
+    begins: int
+    """The first instant of the period, in microseconds."""
+    before: int
+    """The units used in the period before they were counted, without those of holds."""
+    after: int
+    """Those after."""
 
 
 class HoldAnswer(NamedTuple):
@@ -151,18 +183,28 @@ class HoldAnswer(NamedTuple):
     """Index of the refusing window with the longest wait; None: none refuses."""
     wait: int = 0
     """Microseconds after which the units fit, if no other hold is taken or renewed and each is used
-    in full at its deadline; the span of a window whose limit they exceed."""
+    in full at its deadline; the span of a window whose limit they exceed, or the rest of the
+    period."""
+    counts: tuple[Count, ...] = ()
+    """The units of holds that this call has counted in periods."""
 
 
 @lru_cache(4096)
 def budgets(limits: LimitWindows) -> LimitWindows:
-    """Return the windows of limits under the fields of budgets."""
-    return limits._replace(fields=tuple(PREFIX + field for field in limits.fields))
+    """Return the windows of limits under the fields of budgets.
+
+    That of a calendar quota names the kind of period, apart from a sliding window of its length.
+    """
+    fields = [PREFIX + field for field in limits.fields]
+    for place, quota in enumerate(limits.quotas):
+        if quota is not None:
+            fields[place] = fields[place].replace(" ", f"{PERIOD}{quota.unit} ", 1)
+    return limits._replace(fields=tuple(fields))
 
 
 def name_of(field: str) -> str:
     """Return the name of the limit that has the budget of a field."""
-    return field.removeprefix(PREFIX).split(" ", 1)[0]
+    return field.removeprefix(PREFIX).split(" ", 1)[0].partition(PERIOD)[0]
 
 
 def apply(
@@ -180,39 +222,48 @@ def apply(
         The answer, and the budgets to keep: also those of a refusal may differ from before, since
         holds have ended.
     """
-    kept = tuple(
-        current(one or Budget(), span_of(field), now)
-        for field, one in zip(action.fields, before, strict=True)
-    )
+    quotas = action.quotas or (None,) * len(before)
+    periods = [None if quota is None else quota.period(now) for quota in quotas]
+    kept: list[Budget] = []
+    counts: list[Count] = []
+    for index, (field, quota) in enumerate(zip(action.fields, quotas, strict=True)):
+        budget = before[index] or Budget()
+        if quota is None:
+            kept.append(current(budget, span_of(field), now))
+        else:
+            budget, new = _in_period(budget, index, quota, span_of(field), now)
+            kept.append(budget)
+            counts += new
     mine = [next((one for one in budget.held if one.id == action.id), None) for budget in kept]
     units = tuple(0 if one is None else one.units for one in mine)
     deadline = max((one.deadline for one in mine if one is not None), default=now)
     answer = HoldAnswer(any(mine), now, deadline, (), units)
     if isinstance(action, Settle):
-        kept = tuple(
-            budget if one is None else _settled(budget, one, used, now)
-            for budget, one, used in zip(kept, mine, action.used, strict=True)
-        )
+        for index, (one, used) in enumerate(zip(mine, action.used, strict=True)):
+            if one is not None:
+                kept[index], new = _settled(kept[index], one, used, now, index, periods[index])
+                counts += new
     elif isinstance(action, Renew):
-        kept = tuple(
+        kept = [
             budget if one is None else _renewed(budget, one, now, action.span)
             for budget, one in zip(kept, mine, strict=True)
-        )
+        ]
         answer = answer._replace(deadline=now + action.span if any(mine) else now)
     elif isinstance(action, Look):
-        answer = answer._replace(units=tuple(sum(one.units for one in b.held) for b in kept))
+        counts.clear()
+        answer = answer._replace(units=tuple(_held(budget.held) for budget in kept))
     elif not any(mine):
-        new = sum(one is None for one in before)
-        crowded = bool(new) and fields + new > FIELDS_AT_MOST
+        new_fields = sum(one is None for one in before)
+        crowded = bool(new_fields) and fields + new_fields > FIELDS_AT_MOST
         answer = _judged(action, before, kept, now, crowded=crowded)
         if answer.done:
-            kept = tuple(
+            kept = [
                 _taken(budget, action, units, window.grain, now)
                 for budget, units, window in zip(
                     kept, action.units, action.limits.windows, strict=True
                 )
-            )
-    return answer._replace(used=tuple(map(total, kept))), kept
+            ]
+    return answer._replace(used=tuple(map(total, kept, periods)), counts=tuple(counts)), tuple(kept)
 
 
 def changed(
@@ -228,9 +279,10 @@ def changed(
     ]
 
 
-def total(budget: Budget) -> int:
-    """Return the units that a budget counts."""
-    return budget.cells[0] + sum(one.units for one in budget.held)
+def total(budget: Budget, period: Period | None = None) -> int:
+    """Return the units that a budget counts, of a calendar quota those in a period."""
+    used = budget.cells[0] if period is None else _used_in(budget, period)
+    return min(LARGEST, used + _held(budget.held))
 
 
 def current(budget: Budget, span: int, now: int) -> Budget:
@@ -252,6 +304,62 @@ def current(budget: Budget, span: int, now: int) -> Budget:
     return Budget(pruned(cells, span, grain, now), live, grain)
 
 
+def _in_period(
+    budget: Budget, index: int, quota: Quota, span: int, now: int
+) -> tuple[Budget, list[Count]]:
+    """Return the budget of a calendar quota as it is at ``now``, as :func:`current` does.
+
+    Cells in the future stay where they are: a clock that stepped back finds the period before.
+    Periods and deadlines further back than a day more than the longest period are forgotten.
+    """
+    edge = max(0, now - span - DAY)
+    oldest = quota.period(edge).begins
+    cells = _cells_of(cell for cell in counted(budget.cells) if cell[0] >= oldest)
+    ended = sorted((one.deadline, one.units) for one in budget.held if edge < one.deadline <= now)
+    live = tuple(
+        one if one.deadline <= now + one.span else one._replace(deadline=now + one.span)
+        for one in budget.held
+        if one.deadline > now
+    )
+    used = [(quota.period(deadline).begins, units) for deadline, units in ended]
+    return _counted_in(Budget(cells, live, budget.grain), index, used)
+
+
+def _counted_in(
+    budget: Budget, index: int, used: Iterable[tuple[int, int]]
+) -> tuple[Budget, list[Count]]:
+    """Count units at the first instants of periods."""
+    cells = dict(counted(budget.cells))
+    counts: list[Count] = []
+    for begins, units in used:
+        if units:
+            before = cells.get(begins, 0)
+            cells[begins] = min(LARGEST, before + units)
+            counts.append(Count(index, begins, before, cells[begins]))
+    if not counts:
+        return budget, counts
+    return budget._replace(cells=_cells_of(sorted(cells.items()))), counts
+
+
+def _cells_of(pairs: Iterable[tuple[int, int]]) -> Cells:
+    """Return the cells of these instants and units, in their order."""
+    cells = [*pairs]
+    if not cells:
+        return EMPTY
+    *older, (last, count) = cells
+    packed = b"".join(_CELL.pack(*cell) for cell in older)
+    used = count + sum(units for _, units in older)
+    return used, older[0][0] if older else last, last, last, count, packed
+
+
+def _used_in(budget: Budget, period: Period) -> int:
+    return sum(units for at, units in counted(budget.cells) if period.begins <= at < period.ends)
+
+
+def _held(holds: Iterable[Held]) -> int:
+    return min(LARGEST, sum(one.units for one in holds))
+
+
 def _judged(
     action: Take,
     before: Sequence[Budget | None],
@@ -265,7 +373,11 @@ def _judged(
     longest = 0
     windows = action.limits.windows
     for index, (budget, units, window) in enumerate(zip(kept, action.units, windows, strict=True)):
-        wait = _wait(budget, window, units, now)
+        quota = action.quotas[index] if action.quotas else None
+        if quota is None:
+            wait = _wait(budget, window, units, now)
+        else:
+            wait = _wait_for_period(budget, quota, window.limit, units, now)
         if len(budget.held) >= action.most:
             wait = max(wait, min(one.deadline for one in budget.held) - now)
         if crowded and before[index] is None:
@@ -294,15 +406,36 @@ def _wait(budget: Budget, window: Window, units: int, now: int) -> int:
     raise AssertionError("all that is counted ends")
 
 
+def _wait_for_period(budget: Budget, quota: Quota, limit: int | None, units: int, now: int) -> int:
+    """Return the microseconds after which units fit a calendar quota, 0 if they fit now.
+
+    A hold that is past its deadline within the period stays used in it, and one that outlasts the
+    period counts in the next: of both, none leaves before a period ends.
+    """
+    period = quota.period(now)
+    if limit is None or total(budget, period) + units <= limit:
+        return 0
+    following = quota.period(period.ends)
+    carried = sum(one.units for one in budget.held if one.deadline >= period.ends)
+    is_late = units <= limit < _used_in(budget, following) + carried + units
+    return (following if is_late else period).ends - now
+
+
 def _taken(budget: Budget, action: Take, units: int, grain: int, now: int) -> Budget:
     held = Held(action.id, units, now + action.span, action.span)
     return Budget(budget.cells, (*budget.held, held), grain)
 
 
-def _settled(budget: Budget, mine: Held, used: int | None, now: int) -> Budget:
+def _settled(
+    budget: Budget, mine: Held, used: int | None, now: int, index: int, period: Period | None
+) -> tuple[Budget, list[Count]]:
     left = budget._replace(held=tuple(one for one in budget.held if one is not mine))
-    units = mine.units if used is None else min(used, LARGEST - total(left))
-    return left._replace(cells=count_at(left.cells, left.grain, now, units))
+    units = mine.units if used is None else used
+    if period is not None:
+        return _counted_in(left, index, [(period.begins, units)])
+    if used is not None:
+        units = min(used, LARGEST - total(left))
+    return left._replace(cells=count_at(left.cells, left.grain, now, units)), []
 
 
 def _renewed(budget: Budget, mine: Held, now: int, span: int) -> Budget:

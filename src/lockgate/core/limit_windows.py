@@ -18,8 +18,9 @@ from .periods import Period, Quota
 from .sliding_window import Window
 from .timestamps import SECOND
 
-_PERIOD: Final = "@"
-"""Stands in a field between the name of the limit and the first second of the period."""
+PERIOD: Final = "@"
+"""Stands in a field between the name of the limit and the first second of the period; in that of a
+budget, before the kind of period (:func:`lockgate.core.holds.budgets`)."""
 
 
 class LimitWindows(NamedTuple):
@@ -70,7 +71,7 @@ def _in_periods(limits: LimitWindows, periods: tuple[Period | None, ...]) -> Lim
         if period is not None:
             begins, span = period.begins, period.ends - period.begins
             name, _, *subject = fields[place].split(" ")
-            name = f"{name.partition(_PERIOD)[0]}{_PERIOD}{begins // SECOND}"
+            name = f"{name.partition(PERIOD)[0]}{PERIOD}{begins // SECOND}"
             fields[place] = " ".join((name, str(span // SECOND), *subject))
             windows[place] = windows[place]._replace(span=span, grain=grain_of(begins))
     return limits._replace(fields=tuple(fields), windows=tuple(windows))
@@ -97,14 +98,14 @@ def begins_of(window: Window) -> int | None:
 
 def is_of_period(field: str) -> bool:
     """Return whether a field has the count of a period."""
-    return _PERIOD in field
+    return PERIOD in field
 
 
 def by_limit(limits: LimitWindows) -> list[LimitWindows]:
     """Return the windows of each limit by themselves."""
     groups: list[LimitWindows] = []
     parts = [field.split(" ") for field in limits.fields]
-    subjects = [(name.partition(_PERIOD)[0], *subject) for name, _, *subject in parts]
+    subjects = [(name.partition(PERIOD)[0], *subject) for name, _, *subject in parts]
     for subject in dict.fromkeys(subjects):
         places = [place for place, other in enumerate(subjects) if other == subject]
         groups.append(

@@ -8,7 +8,7 @@ first of the period.
 
 from calendar import monthrange
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple, get_args
@@ -88,6 +88,16 @@ class Quota:
         if latest is None or not latest.begins <= now < latest.ends:
             latest = self._latest[anchor] = _period(self.unit, anchor, self.zone, now)
         return latest
+
+    def of(self, organization: str) -> "Quota":
+        """Return the quota of an organization, whose first day is a date.
+
+        Raises:
+            ConfigurationError: the function returned no date, or raised an exception.
+        """
+        if isinstance(self.starts, date):
+            return self
+        return replace(self, starts=_asked(self.starts, organization))
 
 
 def is_day(value: object) -> bool:

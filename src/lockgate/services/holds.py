@@ -16,10 +16,10 @@ from ..core.holds import (
     budgets,
     name_of,
 )
-from ..core.limit_windows import LimitWindows
+from ..core.limit_windows import LimitWindows, ends_of, grain_of, span_of
 from ..core.limits import Limit, bound, check_limits, check_names
 from ..core.plans import ID_MAX_LENGTH, is_id, is_whole
-from ..core.sliding_window import LARGEST
+from ..core.sliding_window import LARGEST, Window
 from ..core.timestamps import SECOND, whole_seconds
 from ..errors import (
     ConfigurationError,
@@ -31,6 +31,7 @@ from ..events import Events
 from ..options import HoldOptions
 from ..principal import Principal
 from ..stores.base import Store
+from ..stores.quota_thresholds import tell_quotas
 from .hold_block import Hold, Used, used_of
 from .shielded import Finishing
 from .store_errors import asking
@@ -62,7 +63,7 @@ class BudgetUsage(NamedTuple):
     window: str
     """The window, as ``limits.type`` of a refusal names it."""
     most: int
-    """The most units of the window."""
+    """The most units of the window, or of the period; a soft quota takes more."""
     used: int
     """The units used, and those that are held."""
     held: int
@@ -131,10 +132,10 @@ class Holds:
             problem = f"Use 1 to {ID_MAX_LENGTH} characters."
             raise InvalidRequest([Problem("organization", problem)])
         found = bound(tuple(units), None if key is None else key.id)
-        named = _NO_WINDOWS if found is None else budgets(found)
+        named = _NO_WINDOWS if found is None else _of(organization, budgets(found))
         by_name = {limit.name: number for limit, number in units.items()}
         asked = tuple(by_name[name] for name in named.names)
-        id = HoldId.new(organization, named.fields)
+        id = HoldId.new(organization, named.fields, named.quotas)
         action = Take(id.secret, named, asked, int(lasts * SECOND), self._at_most)
         answer = await self._ask(id, action)
         if not answer.done:
@@ -169,7 +170,7 @@ class Holds:
         """
         hold = _read(id)
         spent = used_of([name_of(field) for field in hold.fields], used)
-        answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent))
+        answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent, hold.quotas))
         if answer.done:
             self._tell_overruns(hold, spent, answer)
         return answer.done
@@ -182,7 +183,8 @@ class Holds:
             StoreUnavailable: the store did not answer: the hold lasts until its deadline.
         """
         lasts, hold = self._lasts(seconds), _read(id)
-        return (await self._ask(hold, Renew(hold.secret, hold.fields, int(lasts * SECOND)))).done
+        action = Renew(hold.secret, hold.fields, int(lasts * SECOND), hold.quotas)
+        return (await self._ask(hold, action)).done
 
     def hold(
         self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
@@ -227,12 +229,13 @@ class Holds:
         if found is None:
             return ()
         with asking(self._events):
-            look = Look(budgets(found).fields)
+            named = _of(organization, budgets(found))
+            look = Look(named.fields, quotas=named.quotas)
             answer = await self._store.hold(organization, look, self._now())
-        windows = zip(found.names, found.windows, answer.used, answer.units, strict=True)
+        rows = zip(named.names, named.windows, named.marks, answer.used, answer.units, strict=True)
         return tuple(
-            BudgetUsage(limits[name], window.name, window.limit or 0, used, held)
-            for name, window, used, held in windows
+            BudgetUsage(limits[name], window.name, most or 0, used, held)
+            for name, window, most, used, held in rows
         )
 
     def refuse_names(self, limits: Iterable[Limit]) -> None:
@@ -253,7 +256,14 @@ class Holds:
         if not hold.fields:  # No limit binds the caller.
             return HoldAnswer(done=True, now=0, deadline=0, used=(), units=())
         with asking(self._events):
-            return await self._store.hold(hold.organization, action, self._now())
+            answer = await self._store.hold(hold.organization, action, self._now())
+        for count in answer.counts:
+            quota, field = hold.quotas[count.place], hold.fields[count.place]
+            window = Window(field, span_of(field), None, grain_of(0))
+            windows = LimitWindows((name_of(field),), (field,), (window,), (quota,))
+            period, cost = windows.at(count.begins), count.after - count.before
+            tell_quotas(self._events, hold.organization, period, (count.after,), cost)
+        return answer
 
     def _check(self, units: Mapping[Limit, int]) -> None:
         """Check limits and units, and that no limit has the name of another."""
@@ -278,11 +288,6 @@ class Holds:
             if not limit.is_inside:
                 raise ConfigurationError(
                     f"A hold has the limit {limit}: it takes units by organization or by key."
-                )
-            if limit.quotas:
-                raise ConfigurationError(
-                    f"A hold has the limit {limit}: it takes units of sliding windows. Charge a "
-                    "calendar quota by a rule, or by gate.authenticate(key, cost=, limits=)."
                 )
         ours = check_names((*self.limits.values(), *limits))
         for rule in self._rules():
@@ -312,6 +317,13 @@ class Holds:
         return self._clock() if self._clock else None
 
 
+def _of(organization: str, named: LimitWindows) -> LimitWindows:
+    """Return windows with the calendars of an organization."""
+    if not named.quotas:
+        return named
+    return named._replace(quotas=tuple(one and one.of(organization) for one in named.quotas))
+
+
 def _counted_apart(rule: Limit) -> ConfigurationError:
     return ConfigurationError(
         f"A rule is charged for the limit {rule.name!r}, which would count apart from the holds of "
@@ -338,9 +350,13 @@ def _refusal(named: LimitWindows, asked: tuple[int, ...], answer: HoldAnswer) ->
     for place, (window, units) in enumerate(zip(named.windows, asked, strict=True)):
         if window.limit is not None and window.limit < units:
             index = place
-    window = named.windows[index]
-    assert window.limit is not None, "each window of a named limit has one"
-    wait = window.span if window.limit < asked[index] else answer.wait
+    window, most = named.windows[index], named.marks[index]
+    assert most is not None, "each window of a named limit has one"
+    wait = answer.wait
+    if window.limit is not None and window.limit < asked[index]:
+        # The rest of a calendar period, else the whole window.
+        present = named.at(answer.now).windows[index]
+        wait = (ends_of(present) or answer.now + present.span) - answer.now
     retry_after = max(1, whole_seconds(wait))
-    told = window.limit, answer.used[index], retry_after, asked[index]
+    told = most, answer.used[index], retry_after, asked[index]
     return RateLimitExceeded(window.name, *told, named.names[index])

@@ -143,7 +143,7 @@ def _of_hold(call: Call, expected: HoldAnswer, got: HoldAnswer) -> str:
         if isinstance(action, Settle):
             return "H4"
         return "W9" if any(map(int.__eq__, got.used, expected.used)) else "H1"
-    if got.deadline != expected.deadline:
+    if got.deadline != expected.deadline or got.counts != expected.counts:
         return "H2"
     return "W6" if got.wait != expected.wait else "W14"
 

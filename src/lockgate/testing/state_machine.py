@@ -71,6 +71,7 @@ LIMITS: Final = st.lists(
             Limit("key", "2 per second;4/day", by="key"),
             Limit("exact", "70/minute", resolution=None),
             Limit("coarse", "90/15 minutes", by="key", resolution=1),
+            Limit("quota", "60/calendar day;400/month"),
         ]
     ),
     min_size=1,
@@ -228,10 +229,12 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         """Renew a hold or settle it, in some of its budgets."""
         if (named := bound(limits, self._keys[which][1].id)) is not None:
-            fields = budgets(named).fields
+            named = budgets(named)
+            fields, quotas = named.fields, named.quotas
             if renewed is not None:
-                self._call("hold", organization, Renew(HOLDS[which], fields, renewed), self.now)
-            settled = Settle(HOLDS[which], fields, (used,) * len(fields))
+                renewal = Renew(HOLDS[which], fields, renewed, quotas)
+                self._call("hold", organization, renewal, self.now)
+            settled = Settle(HOLDS[which], fields, (used,) * len(fields), quotas)
             self._call("hold", organization, settled, self.now)
 
     @precondition(needs("holds"))
@@ -239,7 +242,8 @@ class StoreMachine(RuleBasedStateMachine):
     def look(self, organization: str, limits: tuple[Limit, ...], which: int) -> None:
         """Read budgets, of which some may be new."""
         if (named := bound(limits, self._keys[which][1].id)) is not None:
-            self._call("hold", organization, Look(budgets(named).fields), self.now)
+            look = Look(budgets(named).fields, quotas=named.quotas)
+            self._call("hold", organization, look, self.now)
 
     @precondition(needs("windows"))
     @rule(organization=ORGANIZATION, plan=PLAN)

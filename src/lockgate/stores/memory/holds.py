@@ -4,7 +4,8 @@ from collections import OrderedDict
 from typing import Final
 
 from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed, total
-from ...core.limit_windows import span_of
+from ...core.limit_windows import is_of_period, span_of
+from ...core.periods import Period
 from ...core.timestamps import DAY
 
 _SWEPT: Final = 2
@@ -36,9 +37,9 @@ class LocalBudgets:
             self._sweep(now)
         return answer
 
-    def counted(self, owner: str, field: str) -> int:
-        """Return the units that a budget counted at its latest change."""
-        return total(self._budgets.get((owner, field), Budget()))
+    def counted(self, owner: str, field: str, period: Period | None) -> int:
+        """Return the units that a budget counted at its latest change, of a quota in a period."""
+        return total(self._budgets.get((owner, field), Budget()), period)
 
     def remove(self, owner: str) -> None:
         """Remove the budgets of an owner."""
@@ -49,7 +50,10 @@ class LocalBudgets:
         for _ in range(min(_SWEPT, len(self._budgets))):
             (owner, field), budget = next(iter(self._budgets.items()))
             if budget.last > now - span_of(field) - DAY:
-                break
+                if not is_of_period(field):
+                    break
+                self._budgets.move_to_end((owner, field))  # It may outlast those behind it.
+                continue
             del self._budgets[owner, field]
             self._fields[owner].remove(field)
             if not self._fields[owner]:

@@ -1,18 +1,27 @@
 """Encode a hold's action for ``hold.lua``, and decode the answer."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from ...core.holds import HoldAction, HoldAnswer, Look, Renew, Take
+from ...core.holds import Count, HoldAction, HoldAnswer, Look, Renew, Take
 from ...core.limit_windows import span_of
+from ...core.periods import Quota
+from ...core.timestamps import DAY, HOUR
 
 _WINDOW: Final = Struct("<dddd")
+_COUNT: Final = Struct("<dddd")
 _ALL: Final = -1
 
 
-def write_action(action: HoldAction) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return the argument before the instant and those after it."""
+def write_action(action: HoldAction, now: int) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return the argument before the instant and those after it.
+
+    Args:
+        action: on a hold.
+        now: the instant by this process, around which it names the periods of calendar quotas.
+    """
     spans = [span_of(field) for field in action.fields]
     span = most = 0
     if isinstance(action, Take):
@@ -30,13 +39,37 @@ def write_action(action: HoldAction) -> tuple[bytes, tuple[bytes, ...]]:
         used = (_ALL if one is None else one for one in action.used)
         rows = [(length, 0, 0, units) for length, units in zip(spans, used, strict=True)]
     packed = b"".join(_WINDOW.pack(*row) for row in rows)
-    fields = (field.encode() for field in action.fields)
+    fields = [field.encode() for field in action.fields]
+    if action.quotas:
+        fields += [
+            b"" if quota is None else _periods(quota, length, now // HOUR)
+            for quota, length in zip(action.quotas, spans, strict=True)
+        ]
     return verb, (bytes.fromhex(action.id), b"%d" % span, b"%d" % most, packed, *fields)
+
+
+@lru_cache(1024)
+def _periods(quota: Quota, span: int, hour: int) -> bytes:
+    """Return the first instants of the periods that a hold needs within some hours, packed: from a
+    period's length before on, until the end of the period after the next day."""
+    now = hour * HOUR
+    period = quota.period(max(0, now - span - 2 * DAY))
+    begins = [period.begins]
+    while period.begins <= now + DAY:
+        period = quota.period(period.ends)
+        begins.append(period.begins)
+    begins.append(period.ends)
+    return Struct(f"<{len(begins)}d").pack(*begins)
+
+
+def read_moved(answer: Sequence[Any]) -> int | None:
+    """Return the instant around which ``hold.lua`` needs the periods; None: it has answered."""
+    return answer[0] if len(answer) == 1 else None
 
 
 def read_answer(answer: Sequence[Any]) -> HoldAnswer:
     """Decode the answer of ``hold.lua``."""
-    done, now, deadline, refused_by, wait, used, units = answer
+    done, now, deadline, refused_by, wait, used, units, counts = answer
     form = Struct(f"<{len(used) // 8}d")
     return HoldAnswer(
         bool(done),
@@ -46,4 +79,5 @@ def read_answer(answer: Sequence[Any]) -> HoldAnswer:
         tuple(map(int, form.unpack(units))),
         None if refused_by < 0 else refused_by,
         wait,
+        tuple(Count(*map(int, row)) for row in _COUNT.iter_unpack(counts)),
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, RedisError
 
+from ...clock import wall_clock
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, Position
 from ...core.bounded_dict import BoundedDict
@@ -47,7 +48,7 @@ from .codec import (
     write_placement,
 )
 from .error_hints import LossReport, advice
-from .hold_codec import read_answer, write_action
+from .hold_codec import read_answer, read_moved, write_action
 from .key_hints import ADMIT, AT_MOST, KeyHint
 from .key_names import DEFAULT_PREFIX, ORGANIZATION, Names, Place, read, write
 from .keys import READ_AT_ONCE, SEARCHED_AT_ONCE
@@ -219,9 +220,14 @@ class RedisStore(Accounts):
     async def hold(
         self, organization: str, action: HoldAction, now: int | None = None
     ) -> HoldAnswer:
-        verb, values = write_action(action)
-        call = self._names.place(organization).call(_HOLD, verb, number(now), *values)
-        return read_answer(await self._ask(call, organization))
+        place, around = self._names.place(organization), wall_clock() if now is None else now
+        while True:
+            verb, values = write_action(action, around)
+            answer = await self._ask(place.call(_HOLD, verb, number(now), *values), organization)
+            moved = read_moved(answer)
+            if moved is None:
+                return read_answer(answer)
+            around = moved
 
     async def organization(self, id: str) -> Organization | None:
         place = self._names.place(id)

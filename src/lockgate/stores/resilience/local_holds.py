@@ -5,6 +5,7 @@ from typing import Final
 from ...clock import Clock
 from ...core.bounded_dict import BoundedDict
 from ...core.holds import HoldAction, HoldAnswer, Take
+from ...core.periods import Quota
 from ...core.sliding_window import LARGEST, Window
 from ..memory.holds import LocalBudgets
 from ..runtime.process_hooks import own_lock
@@ -50,14 +51,20 @@ class LocalHolds:
         """Take, settle or renew a hold here."""
         with self._lock:
             instant = self._clock() if now is None else now
+            if isinstance(action, Take):
+                quotas = action.quotas or (None,) * len(action.fields)
+                windows = tuple(
+                    self._share(organization, field, window, quota, instant)
+                    for field, window, quota in zip(
+                        action.fields, action.limits.windows, quotas, strict=True
+                    )
+                )
+                action = action._replace(limits=action.limits._replace(windows=windows))
+            answer = self._budgets.hold(organization, action, instant)
+            # These counts are not the store's, whose quotas no use of this process crosses.
+            answer = answer._replace(counts=())
             if not isinstance(action, Take):
-                return self._budgets.hold(organization, action, instant)
-            windows = tuple(
-                self._share(organization, field, window)
-                for field, window in zip(action.fields, action.limits.windows, strict=True)
-            )
-            limits = action.limits._replace(windows=windows)
-            answer = self._budgets.hold(organization, action._replace(limits=limits), instant)
+                return answer
             if answer.done:
                 self._local[action.id] = None
                 for field, units in zip(action.fields, action.units, strict=True):
@@ -65,12 +72,22 @@ class LocalHolds:
                         self._told[organization, field] = told[0] + units, told[1]
             return answer
 
-    def _share(self, organization: str, field: str, window: Window) -> Window:
+    def _share(
+        self, organization: str, field: str, window: Window, quota: Quota | None, now: int
+    ) -> Window:
         limit = window.limit
-        if limit is None or self._fleet is None:
+        if limit is None:
+            return window
+        if self._fleet is None:
             return window._replace(limit=LARGEST)
         share = max(1, limit // self._fleet)
         told = self._told.get((organization, field))
-        if told is not None and 0 <= self._clock() - told[1] < window.span:
-            share = min(share, self._budgets.counted(organization, field) + max(0, limit - told[0]))
+        period = None if quota is None else quota.period(now)
+        if told is not None and (
+            0 <= self._clock() - told[1] < window.span
+            if period is None
+            else period.begins <= told[1] < period.ends
+        ):
+            counted = self._budgets.counted(organization, field, period)
+            share = min(share, counted + max(0, limit - told[0]))
         return window._replace(limit=share)

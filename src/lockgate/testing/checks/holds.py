@@ -1,6 +1,7 @@
 """Holds: taken, renewed and settled, under every window of several limits (D41)."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from ...core.holds import Look, Renew, Settle, Take, budgets
 from ...core.limit_hits import FIELDS_AT_MOST
@@ -14,6 +15,8 @@ from .check import Check, alone, crowded
 
 TOKENS = Limit("tokens", "100/minute;150/hour", resolution=None)
 IMAGES = Limit("images", "10/hour", by="key")
+MONTH = Limit("credits", "100/month")
+MARCH = int(datetime(2024, 3, 1, tzinfo=UTC).timestamp()) * SECOND
 KEYS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
 MOST = 1_000
 _FIELDS_AT_ONCE = 250
@@ -37,11 +40,11 @@ def take(id: int, limits: LimitWindows, *units: int, span: int = MINUTE, most: i
 
 def settle(id: int, limits: LimitWindows, *used: int | None) -> Settle:
     each = used if len(used) > 1 else used * len(limits.fields)
-    return Settle(id_of(id), limits.fields, each)
+    return Settle(id_of(id), limits.fields, each, limits.quotas)
 
 
 def renew(id: int, limits: LimitWindows, span: int = MINUTE) -> Renew:
-    return Renew(id_of(id), limits.fields, span)
+    return Renew(id_of(id), limits.fields, span, limits.quotas)
 
 
 @alone("H1", "holds")
@@ -236,6 +239,66 @@ async def many_settled_holds_share_cells(store: Store, __: Factory) -> None:
         await store.hold("org_1", take(501, many, 9000), now + later)
 
 
+def look(limits: LimitWindows) -> Look:
+    return Look(limits.fields, quotas=limits.quotas)
+
+
+@alone("H1", "holds")
+async def a_hold_of_a_quota_counts_in_the_present_month(store: Store, __: Factory) -> None:
+    """Held units count in full in each month; used ones in the month in which they are settled."""
+    month = of(MONTH)
+    for step in range(3):
+        await store.hold("org_1", take(step, month, 30, span=HOUR), MARCH - MINUTE)
+    await store.hold("org_1", settle(0, month, 25), MARCH - 1)
+    await store.hold("org_1", take(3, month, 16, span=HOUR), MARCH - 1)
+    await store.hold("org_1", take(4, month, 15, span=MINUTE), MARCH - 1)
+    for at in (MARCH - 1, MARCH, MARCH - 1):
+        await store.hold("org_1", look(month), at)
+    await store.hold("org_1", settle(1, month, 70), MARCH)
+    await store.hold("org_1", take(5, month, 1), MARCH)
+    await store.hold("org_1", settle(2, month, None), MARCH + 1)
+    for at in (MARCH + 1, MARCH - 1, MARCH + HOUR, MARCH + 31 * DAY - 1, MARCH + 31 * DAY):
+        await store.hold("org_1", look(month), at)
+        await store.hold("org_1", take(5, month, 1, span=SECOND), at)
+
+
+@alone("H2", "holds")
+async def a_hold_past_its_deadline_is_used_in_the_month_of_the_deadline(
+    store: Store, __: Factory
+) -> None:
+    both = of(MONTH, Limit("day", "100/calendar day", zone="Asia/Tokyo"), TOKENS)
+    for organization, late in (("org_1", settle(1, both, 0)), ("org_2", renew(1, both))):
+        await store.hold(organization, take(1, both, 40, span=MINUTE), MARCH - MINUTE - 1)
+        await store.hold(organization, take(2, both, 50, span=MINUTE), MARCH - MINUTE)
+        await store.hold(organization, late, MARCH + 1)
+        await store.hold(organization, take(3, both, 60), MARCH + MINUTE)
+        await store.hold(organization, look(both), MARCH - 1)
+        await store.hold(organization, take(4, both, 50), MARCH + 40 * DAY)
+        await store.hold(organization, settle(4, both, None), MARCH + 80 * DAY)
+
+
+@alone("W6", "holds")
+async def a_full_quota_waits_for_the_end_of_its_month(store: Store, __: Factory) -> None:
+    month = of(MONTH)
+    await store.hold("org_1", take(1, month, 60, span=HOUR), MARCH - MINUTE)
+    for step, units in ((2, 41), (3, 40), (4, 1), (5, 101)):
+        await store.hold("org_1", take(step, month, units), MARCH - MINUTE)
+    await store.hold("org_1", take(6, month, 41), MARCH)
+    await store.hold("org_1", take(7, month, 1), MARCH)
+
+
+@alone("W2", "holds")
+async def a_soft_quota_takes_more_than_its_limit(store: Store, __: Factory) -> None:
+    soft = of(Limit("overage", "100/month", soft=True))
+    for step in range(4):
+        await store.hold("org_1", take(step, soft, 70), MARCH + step)
+        await store.hold("org_1", settle(step, soft, 60 + step), MARCH + step)
+    for step in range(4):
+        await store.hold("org_1", take(4 + step, soft, 2**53 - 1), MARCH + step)
+    for step in range(4):
+        await store.hold("org_1", settle(4 + step, soft, None), MARCH + 5)
+
+
 @alone("W10", "holds")
 async def holds_of_a_window_are_bounded(store: Store, __: Factory) -> None:
     tokens = of(TOKENS)
@@ -322,6 +385,10 @@ CHECKS: tuple[Check, ...] = (
     another_number_keeps_what_is_held_and_used,
     holds_survive_a_clock_that_steps_back,
     many_settled_holds_share_cells,
+    a_hold_of_a_quota_counts_in_the_present_month,
+    a_hold_past_its_deadline_is_used_in_the_month_of_the_deadline,
+    a_full_quota_waits_for_the_end_of_its_month,
+    a_soft_quota_takes_more_than_its_limit,
     holds_of_a_window_are_bounded,
     budgets_are_bounded,
     a_reset_removes_budgets_and_holds,

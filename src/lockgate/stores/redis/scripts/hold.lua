@@ -8,13 +8,19 @@
 -- was set, and the bytes of the holds. Then the holds, each its id, units, deadline and span; then the
 -- older cells, oldest first. All numbers are doubles.
 --
+-- The budget of a calendar quota has one cell for each period, at the first instant of the period. The
+-- process names the periods around the instant by its own clock. If the instant, or one of the longest
+-- period and a day before, is in none of them, the script ends before it has changed anything.
+--
 -- KEYS: the named limits. ARGV: take, settle, renew or look; the instant, or empty; the id; the span of the
 -- hold; the most holds of a window; span, limit and grain of each window with the units to take, or the
--- units used, -1 for all that are held, packed; then the fields of the windows.
+-- units used, -1 for all that are held, packed; then the fields of the windows; and, if one is a calendar quota,
+-- for each window the first instants of its periods, packed, empty for a sliding one.
 --
 -- Returns whether it was done, the instant, the deadline, the index of the refusing window or -1 and its
 -- wait; then the units counted in each window and those of this hold, both packed; after look those of
--- all holds.
+-- all holds; and the units counted in periods, packed, for each the index, the first instant, the units
+-- used before and after. Returns the instant alone if it needs the periods of another.
 --
 -- include: time.lua
 
@@ -31,6 +37,7 @@ local HEAD, HELD = 88, 40
 local LARGEST, NEVER = 2 ^ 53 - 1, 2 ^ 60
 local lasts, most, windows = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local number = #windows / 32
+local life, counts = LIFE, ''
 
 local function by_deadline(one, other)
   return one[3] < other[3]
@@ -156,6 +163,143 @@ local function bring_up_to_date(budget, span)
   end
 end
 
+-- Return the first instants of a window's periods; nil: it slides.
+local function periods_of(index, span)
+  local packed = ARGV[6 + number + index]
+  if not packed or packed == '' then
+    return nil
+  end
+  local begins = {}
+  for place = 1, #packed, 8 do
+    begins[#begins + 1] = (read('<d', packed, place))
+  end
+  -- The next period has to be known as well, and when it ends.
+  local is_known = begins[1] <= math.max(0, now - span - DAY) and now < begins[#begins - 1]
+  return begins, is_known
+end
+
+-- Return the first instant of the period of an instant, of the next, and the end of that.
+local function period_of(begins, at)
+  local place = #begins
+  while begins[place] > at do
+    place = place - 1
+  end
+  return begins[place], begins[place + 1], begins[place + 2]
+end
+
+-- Return the cells of a calendar quota as a list, oldest first.
+local function cells_of(budget)
+  local list = {}
+  for place = 1, #budget.older, CELL do
+    list[#list + 1] = { read('<dd', budget.older, place) }
+  end
+  if budget.used > 0 then
+    list[#list + 1] = { budget.last, budget.count }
+  end
+  return list
+end
+
+local function put_cells(budget, list)
+  local newest = table.remove(list)
+  if not newest then
+    budget.used, budget.oldest, budget.first, budget.last, budget.count, budget.older =
+      0, 0, 0, 0, 0, ''
+    return
+  end
+  local used, parts = newest[2], {}
+  for place, one in ipairs(list) do
+    used, parts[place] = used + one[2], write('<dd', one[1], one[2])
+  end
+  budget.used, budget.older = used, table.concat(parts)
+  budget.oldest = list[1] and list[1][1] or newest[1]
+  budget.first, budget.last, budget.count = newest[1], newest[1], newest[2]
+end
+
+-- Count units at the first instant of a period.
+local function count_in(budget, index, at, units)
+  if units == 0 then
+    return
+  end
+  local list, place = cells_of(budget), 1
+  while list[place] and list[place][1] < at do
+    place = place + 1
+  end
+  if not list[place] or list[place][1] > at then
+    table.insert(list, place, { at, 0 })
+  end
+  local before = list[place][2]
+  list[place][2] = math.min(LARGEST, before + units)
+  counts = counts .. write('<dddd', index - 1, at, before, list[place][2])
+  put_cells(budget, list)
+end
+
+local function used_in(budget, begins, ends)
+  local used = 0
+  for _, one in ipairs(cells_of(budget)) do
+    if one[1] >= begins and one[1] < ends then
+      used = used + one[2]
+    end
+  end
+  return used
+end
+
+-- Make the budget of a calendar quota what it is now. Cells in the future stay.
+local function bring_into_period(budget, index, span, begins)
+  local edge, kept, parts = math.max(0, now - span - DAY), {}, {}
+  local oldest = period_of(begins, edge)
+  for _, one in ipairs(cells_of(budget)) do
+    if one[1] >= oldest then
+      kept[#kept + 1] = one
+    end
+  end
+  put_cells(budget, kept)
+  local ended = {}
+  budget.out, budget.due, budget.set = 0, NEVER, now
+  for place = 1, #budget.held, HELD do
+    local name, units, deadline, length = read('<c16ddd', budget.held, place)
+    if deadline > now then
+      deadline = math.min(deadline, now + length)
+      parts[#parts + 1] = write('<c16ddd', name, units, deadline, length)
+      budget.out, budget.due = budget.out + units, math.min(budget.due, deadline)
+    elseif deadline > edge then
+      ended[#ended + 1] = { deadline, units }
+    end
+  end
+  budget.held = table.concat(parts)
+  table.sort(ended, function(one, other)
+    return one[1] < other[1] or (one[1] == other[1] and one[2] < other[2])
+  end)
+  for _, one in ipairs(ended) do
+    count_in(budget, index, (period_of(begins, one[1])), one[2])
+  end
+end
+
+-- Return the units that a budget counts now.
+local function total_of(budget, begins)
+  local used = budget.used
+  if begins then
+    local first, ends = period_of(begins, now)
+    used = used_in(budget, first, ends)
+  end
+  return math.min(LARGEST, used + budget.out)
+end
+
+-- Return the microseconds after which units fit a calendar quota, 0 if they fit now.
+local function wait_for_period(budget, begins, limit, units)
+  if limit == 0 or total_of(budget, begins) + units <= limit then -- 0: the quota is soft.
+    return 0
+  end
+  local _, ends, next_ends = period_of(begins, now)
+  local counted = used_in(budget, ends, next_ends) + units
+  for place = 1, #budget.held, HELD do
+    local _, held, deadline = read('<c16dd', budget.held, place)
+    if deadline >= ends then
+      counted = counted + held
+    end
+  end
+  return (units <= limit and counted > limit and next_ends or ends) - now
+end
+
 -- Return where a hold begins among those of a budget.
 local function place_of(held)
   local place = string.find(held, id, 1, true)
@@ -193,11 +337,20 @@ local function wait_of(budget, span, limit, units)
 end
 
 local stored = number > 0 and call('HMGET', KEYS[1], unpack(ARGV, 7, 6 + number)) or {}
-local budgets, mine, fresh = {}, {}, 0
+local budgets, mine, fresh, calendars = {}, {}, 0, {}
 local done, deadline = false, now
 for index = 1, number do
-  local budget = decoded(stored[index])
-  bring_up_to_date(budget, (read('<d', windows, 32 * index - 31)))
+  local budget, span = decoded(stored[index]), (read('<d', windows, 32 * index - 31))
+  local begins, is_known = periods_of(index, span)
+  if not begins then
+    bring_up_to_date(budget, span)
+  elseif not is_known then
+    return { now }
+  else
+    calendars[index] = begins
+    bring_into_period(budget, index, span, begins)
+    life = math.max(life, math.ceil((span + 2 * DAY) / 1000))
+  end
   local place = verb ~= 'look' and budget.held ~= '' and place_of(budget.held)
   if place then
     mine[index], done = place, true
@@ -212,7 +365,9 @@ if takes then
   local is_crowded = fresh > 0 and call('HLEN', KEYS[1]) + fresh > FIELDS_AT_MOST
   for index, budget in ipairs(budgets) do
     local span, limit, _, units = read('<dddd', windows, 32 * index - 31)
-    local wait = wait_of(budget, span, limit, units)
+    local begins = calendars[index]
+    local wait = begins and wait_for_period(budget, begins, limit, units)
+      or wait_of(budget, span, limit, units)
     if #budget.held >= most * HELD then
       wait = math.max(wait, listed(budget.held)[1][3] - now)
     end
@@ -232,7 +387,7 @@ for index, budget in ipairs(budgets) do
   local place, held = mine[index], budget.held
   local of_this = place and read('<d', held, place + 16) or 0
   if looks then
-    of_this = budget.out
+    of_this = math.min(LARGEST, budget.out)
   elseif takes and done then
     of_this = units
     budget.held, budget.grain = held .. write('<c16ddd', id, units, deadline, lasts), grain
@@ -240,8 +395,12 @@ for index, budget in ipairs(budgets) do
   elseif verb == 'settle' and place then
     budget.held = cut(held, 1, place - 1) .. cut(held, place + HELD)
     budget.out = budget.out - of_this
-    local total = budget.used + budget.out
-    count_at(budget, now, units < 0 and of_this or math.min(units, LARGEST - total))
+    if calendars[index] then
+      count_in(budget, index, (period_of(calendars[index], now)), units < 0 and of_this or units)
+    else
+      local total = budget.used + budget.out
+      count_at(budget, now, units < 0 and of_this or math.min(units, LARGEST - total))
+    end
   elseif verb == 'renew' and place then
     deadline = now + lasts
     budget.held = cut(held, 1, place - 1) .. write('<c16ddd', id, of_this, deadline, lasts)
@@ -256,7 +415,7 @@ end
 
 local counted, changed = '', {}
 for index, budget in ipairs(budgets) do
-  counted = counted .. write('<d', budget.used + budget.out)
+  counted = counted .. write('<d', total_of(budget, calendars[index]))
   if not looks and (stored[index] or budget.used + budget.out > 0) then
     local value = encoded(budget)
     if value ~= stored[index] then
@@ -267,9 +426,9 @@ for index, budget in ipairs(budgets) do
 end
 if #changed > 0 then
   call('HSET', KEYS[1], unpack(changed))
-  keep_for(KEYS[1], LIFE)
+  keep_for(KEYS[1], life)
 end
 if fresh > 0 and #changed > 0 then
   drop_empty_fields(KEYS[1], now)
 end
-return { done and 1 or 0, now, deadline, refusing, longest, counted, units_held }
+return { done and 1 or 0, now, deadline, refusing, longest, counted, units_held, looks and '' or counts }
