@@ -9,12 +9,14 @@ import redis
 
 from lockgate import Limit, run
 from lockgate.clock import wall_clock
+from lockgate.core.holds import Count, Settle, Take, budgets
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import bound
 from lockgate.core.plans import CREATOR, PlanBook
 from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, SECOND
 from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore, admission
+from lockgate.stores.redis import store as redis_store
 from lockgate.testing.factories import Factory
 
 from .backends import opened, server
@@ -27,6 +29,26 @@ def of(*limits: Limit) -> LimitWindows:
     named = bound(limits, None)
     assert named is not None
     return named
+
+
+@pytest.mark.parametrize("days", [-400, -1, 1, 400])
+def test_a_hold_counts_in_the_period_of_the_servers_clock(
+    store: RedisStore, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = budgets(of(QUOTA))
+    monkeypatch.setattr(redis_store, "wall_clock", lambda: wall_clock() + days * DAY)
+    taken = run(store.hold("org_1", Take("0" * 32, limits, (3, 3), HOUR, 9)))
+    assert (taken.done, taken.used) == (True, (3, 3))
+    settled = run(store.hold("org_1", Settle("0" * 32, limits.fields, (2, 2), limits.quotas)))
+    assert limits.quotas[1] is not None
+    year = limits.quotas[1].period(settled.now)
+    assert settled.counts[1] == Count(1, year.begins, 0, 2)
+
+
+def test_a_budget_outlasts_its_longest_period() -> None:
+    store = opened("single")
+    run(store.hold("org_1", Take("0" * 32, budgets(of(QUOTA)), (3, 3), HOUR, 9)))
+    assert life_of_limits(store) > 366 * DAY
 
 
 def life_of_limits(store: RedisStore) -> int:
