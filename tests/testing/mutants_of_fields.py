@@ -232,7 +232,7 @@ class LeaseRestoresThePlan(SignOutRestoresThePlan):
 class RehashForgetsConcurrentUpdates(Mutant):
     """Compares the digest, and then writes the row that it compared."""
 
-    killed_by: ClassVar = {"D43", "K3", "K9"}
+    killed_by: ClassVar = {"D43", "K3", "K7", "K9"}
     parts: ClassVar = ("keys",)
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
