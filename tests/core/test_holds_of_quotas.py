@@ -234,6 +234,8 @@ def test_the_id_of_a_hold_has_its_calendars() -> None:
         "tokens@month 2678400",
         ["tokens 60", 9, False, "2024-01-01", "UTC"],
         ["tokens@month 2678400", True, False, "2024-01-01", "UTC"],
+        ["tokens@month 2678400", 0, False, "2024-01-01", "UTC"],
+        ["tokens@month 2678400", 2**53, False, "2024-01-01", "UTC"],
         ["tokens@month 2678400", 9, False, "2024-13-01", "UTC"],
         ["tokens@month 2678400", 9, False, "2024-01-01", "../etc/passwd"],
         ["tokens@hour 3600", 9, False, "2024-01-01", "UTC"],

@@ -13,6 +13,7 @@ from .limit_windows import PERIOD
 from .limits import NAME, WINDOWS_AT_MOST
 from .periods import UNITS, Quota, Unit, read_zone
 from .plans import is_id, is_whole
+from .sliding_window import LARGEST
 
 _SECRET: Final = re.compile(r"[0-9a-f]{32}")
 _FIELD: Final = re.compile(rf"{NAME.pattern} [1-9][0-9]{{0,4}}( [!-~]{{1,64}})?")
@@ -93,8 +94,10 @@ def _read(written: object) -> tuple[str, Quota | None]:
     match written:
         case str(field) if _FIELD.fullmatch(field):
             return field, None
-        case [str(field), int(limit), bool(soft), str(starts), str(zone)] if is_whole(limit) and (
-            found := _FIELD_OF_QUOTA.fullmatch(field)
+        case [str(field), int(limit), bool(soft), str(starts), str(zone)] if (
+            is_whole(limit)
+            and 1 <= limit <= LARGEST
+            and (found := _FIELD_OF_QUOTA.fullmatch(field))
         ):
             read_zone(zone)
             unit = cast(Unit, found.group(1))
