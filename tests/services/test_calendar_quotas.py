@@ -187,12 +187,6 @@ def test_a_function_that_raises_for_one_organization_affects_no_other(url: str) 
     run(gate.close())
 
 
-def test_a_hold_takes_no_units_of_a_calendar_quota() -> None:
-    gate, _ = gate_at(HandClock(MARCH), Told())
-    with pytest.raises(ConfigurationError, match="units of sliding windows"):
-        run(gate.holds.take("org_1", {CREDITS: 5}))
-
-
 def test_the_openapi_document_has_the_period_and_its_zone() -> None:
     app = FastAPI()
     dependency = requires("models:read", limits=[Limit("overage", "9/year;20/month", soft=True)])
