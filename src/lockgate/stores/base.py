@@ -27,7 +27,7 @@ nor surrogates, and come back as they were given.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final, Literal
 
 from ..core.accounts import Account, AccountDraft
@@ -348,6 +348,27 @@ class WindowStore(PartStore):
         or past their deadline. The default: a store that grants none.
         """
         return ()
+
+    async def recall(self, organization: str) -> None:
+        """Ask the processes that hold quota leases of an organization to settle them at once (D42).
+
+        A recall may be lost: a lease ends without it. The default sends none.
+        """
+        return
+
+    async def recalls(self) -> AsyncGenerator[str | None]:
+        """Yield the organizations of recalls, from any process, from the first step on.
+
+        None says that there was none for some seconds, so that the caller can end. Without an event
+        loop a step blocks until then; :meth:`close` ends it with a failure. The default ends at
+        once: the store sends no recalls.
+
+        Raises:
+            StoreError, OSError: recalls cannot be received now.
+        """
+        none: Sequence[str] = ()
+        for organization in none:
+            yield organization
 
 
 class SlotStore(PartStore):

@@ -46,6 +46,7 @@ from ..errors import ConfigurationError, LockgateError
 from ..sync import run, together
 from .answers import Admission, StoreError, Verdict
 from .base import Store
+from .lease_recalls import RecallListener
 from .resilience.older_leases import ANSWERED_LATER, elapsing_clock, organization_of
 from .resilience.wrapping import Wrapper
 from .runtime.background import BackgroundTask
@@ -183,7 +184,17 @@ class _Held:
 class _Leases:
     """The leases of an organization in this process: at most one is held at a time."""
 
-    __slots__ = ("_direct_until", "_since", "_units", "asking", "ended", "held", "paused", "plan")
+    __slots__ = (
+        "_direct_until",
+        "_since",
+        "_units",
+        "asking",
+        "ended",
+        "held",
+        "is_recalled",
+        "paused",
+        "plan",
+    )
 
     def __init__(self, plan: Plan, at: int) -> None:
         self.plan = plan
@@ -195,6 +206,8 @@ class _Leases:
         """Whether a request for a lease is under way: a burst makes one."""
         self.paused = 0
         """Changes under way, for which no lease is held."""
+        self.is_recalled = False
+        """Whether the lease that is asked for was recalled before the answer."""
         self._units = 0
         self._since = at
         self._direct_until = at
@@ -222,7 +235,7 @@ class _Leases:
             return None
         if wanted:
             self._units, self._since = 0, at
-        self.asking = True
+        self.asking, self.is_recalled = True, False
         settled = tuple(settlement for settlement, _ in self.ended)
         return LeaseRequest(token_hex(8), wanted, span, settled)
 
@@ -265,6 +278,7 @@ class LeasingStore(Wrapper):
         self._usage: Final = UsageBuffer()
         self._usage_due = 0
         self._background: Final = BackgroundTask(self.settle_idle, often=ceil(_CHECKS / seconds))
+        self._recalls: Final = RecallListener(inner, self._recalled, lambda: bool(self._busy))
         self._lock = own_lock()
         self.forked()
         after_fork_in_child(self)
@@ -354,12 +368,14 @@ class LeasingStore(Wrapper):
 
     async def close(self) -> None:
         """Settle all leases, write the usage, then close the store."""
+        self._recalls.stop()
         await self._background.close()
         await self.flush()
         await self.inner.close()
 
     def ended(self) -> None:
         """Write the usage of a process that ends without closing the store."""
+        self._recalls.stop()
         self._background.stop()
         if self.io != "async":
             run(self.flush())
@@ -406,10 +422,22 @@ class LeasingStore(Wrapper):
         held.know(key)
         leases.held = held
         self._busy[organization] = leases
-        if leases.paused:  # A change began after the lease was asked for.
+        if leases.paused or leases.is_recalled:  # A change began after the lease was asked for.
             self._end(leases)
-        if self._is_timed and self._background.due_by <= monotonic():
-            self._background.used()
+        if self._is_timed:
+            self._recalls.start()
+            if self._background.due_by <= monotonic():
+                self._background.used()
+
+    async def _recalled(self, organization: str) -> None:
+        """Settle the lease of an organization: another process waits for that."""
+        with self._lock:
+            leases = self._leases.get(organization)
+            if leases is None:
+                return
+            self._end(leases)
+            leases.is_recalled = leases.asking
+        await self._settle(organization, leases)
 
     def _end(self, leases: _Leases) -> None:
         """Admit no more from the lease that is held."""

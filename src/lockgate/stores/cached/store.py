@@ -1,6 +1,6 @@
 """A database as primary store, with a cache before it that serves admissions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from threading import current_thread, main_thread
@@ -181,6 +181,12 @@ class CachedStore(Wrapper):
 
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self.cache.quota_leases(organization, now)
+
+    async def recall(self, organization: str) -> None:
+        await self.cache.recall(organization)
+
+    def recalls(self) -> AsyncGenerator[str | None]:
+        return self.cache.recalls()
 
     async def hit(
         self,

@@ -1,12 +1,15 @@
 """Waiting for the quota leases that were granted before a change (D42, K4, W13)."""
 
 import time
+from contextlib import suppress
 from typing import Any, Final, cast
 
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
 from ...core.timestamps import SECOND
+from ...errors import LockgateError
 from ...sync import pause
+from ..answers import StoreError
 from ..base import Store
 
 ANSWERED_LATER: Final = frozenset(
@@ -18,7 +21,7 @@ ANSWERED_LATER: Final = frozenset(
 """Verbs that change keys or plans: answered once the leases that were granted before have ended.
 Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, where it waits for
 them itself."""
-_POLLED: Final = 0.005, 0.05
+_POLLED: Final = 0.001, 0.05
 """Seconds between two looks at leases that are awaited: the first and the longest."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -39,15 +42,18 @@ def organization_of(arguments: tuple[Any, ...]) -> str:
 async def leases_ended(store: Store, organization: str) -> None:
     """Return once the quota leases of an organization that are out now have ended.
 
-    That is when they are settled or, by the store's clock, past their deadline; and after the
-    longest span of them by this process's clock, within which each holder has stopped. A step
-    forward of the store's clock hides a lease whose holder goes on, for a span at most.
+    That is when they are settled, which a recall asks of their holders, or, by the store's clock,
+    past their deadline; and after the longest span of them by this process's clock, within which
+    each holder has stopped. A step forward of the store's clock hides a lease whose holder goes on,
+    for a span at most.
     """
     leases = await store.quota_leases(organization)
     if not leases:
         return
     older = {lease.id for lease in leases}
     until = elapsing_clock() + max(lease.span for lease in leases)
+    with suppress(StoreError, OSError, LockgateError):  # The leases end without it.
+        await store.recall(organization)
     seconds, longest = _POLLED
     while (left := until - elapsing_clock()) > 0:
         await pause(min(seconds, left / SECOND))

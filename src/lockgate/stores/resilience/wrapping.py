@@ -1,7 +1,7 @@
 """A store around another: every verb of the contract goes through one method."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 from ..base import Store
@@ -43,6 +43,7 @@ class Wrapper(Store):
     admit_leased = passed(Store.admit_leased)
     settle_leases = passed(Store.settle_leases)
     quota_leases = passed(Store.quota_leases)
+    recall = passed(Store.recall)
     change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
     warnings = passed(Store.warnings)
@@ -85,6 +86,9 @@ class Wrapper(Store):
     scan = passed(Store.scan)
     organizations = passed(Store.organizations)
     search = passed(Store.search)
+
+    def recalls(self) -> AsyncGenerator[str | None]:
+        return self.inner.recalls()
 
     def cancel_waits(self) -> None:
         self.inner.cancel_waits()
