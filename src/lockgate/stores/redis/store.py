@@ -1,7 +1,7 @@
 """`RedisStore`: connections, leases, plans and walks over all organizations."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -52,6 +52,7 @@ from .hold_codec import read_answer, read_moved, write_action
 from .key_hints import ADMIT, AT_MOST, KeyHint
 from .key_names import DEFAULT_PREFIX, ORGANIZATION, Names, Place, read, write
 from .keys import READ_AT_ONCE, SEARCHED_AT_ONCE
+from .recalls import WAITED, Recalls
 from .server_settings import EvictionCheck, warnings_of
 from .transport.client import RedisClient, confirmed
 from .transport.cluster import ClusterClient, SeedNodes
@@ -139,9 +140,8 @@ class RedisStore(Accounts):
             return partial(RedisClient, reached, adviser)
 
         blocking, awaiting = (None if each is None else factory(each) for each in servers)
-        self._blocking = None if blocking is None else blocking(awaiting=False)
-        make = None if awaiting is None else partial(awaiting, awaiting=True)
-        self.clients = PerLoop(self._blocking, make)
+        self.clients = _clients(blocking, awaiting)
+        self._recalls = Recalls(self._names, _clients(blocking, awaiting, patience=WAITED))
         self.io: IoMode = self.clients.io
         self._key_hints = BoundedDict[str, KeyHint](AT_MOST)
         self._nodes = CircuitBreakers(type(self).__name__)
@@ -228,6 +228,12 @@ class RedisStore(Accounts):
             if moved is None:
                 return read_answer(answer)
             around = moved
+
+    async def recall(self, organization: str) -> None:
+        await self._ask(self._recalls.sent(organization))
+
+    def recalls(self) -> AsyncGenerator[str | None]:
+        return self._recalls.received()
 
     async def organization(self, id: str) -> Organization | None:
         place = self._names.place(id)
@@ -352,9 +358,10 @@ class RedisStore(Accounts):
         self.clients.here().reset_connections()
 
     async def close(self) -> None:
+        await self._recalls.close()
         await self.clients.close()
-        if self._blocking is not None:
-            await self._blocking.close()
+        if self.clients.blocking is not None:
+            await self.clients.blocking.close()
         for watch in self._watches:
             watch.close()
 
@@ -385,6 +392,18 @@ class RedisStore(Accounts):
     ) -> Any:
         call = self._names.place(organization).call(script, number(now), *values)
         return await self._ask(call, organization)
+
+
+def _clients(
+    blocking: Callable[..., RedisClient] | None,
+    awaiting: Callable[..., RedisClient] | None,
+    patience: float = 0,
+) -> PerLoop[RedisClient]:
+    """Return the clients of a store: one for threads, and one for each event loop."""
+    return PerLoop(
+        None if blocking is None else blocking(awaiting=False, patience=patience),
+        None if awaiting is None else partial(awaiting, awaiting=True, patience=patience),
+    )
 
 
 def _replicas(durability: str | None) -> int:

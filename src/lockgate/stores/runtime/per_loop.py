@@ -32,7 +32,7 @@ class PerLoop(Generic[L]):
     """
 
     def __init__(self, blocking: L | None, draw: Callable[[], L] | None) -> None:
-        self._blocking = blocking
+        self.blocking: Final = blocking
         self._draw = draw
         self._lock = own_lock()
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, L] = WeakKeyDictionary()
@@ -58,18 +58,18 @@ class PerLoop(Generic[L]):
                 lane = self._by_loop.get(loop) or self._drawn(loop, self._draw)
                 self._latest = ref(loop), lane
                 return lane
-        if self._blocking is None:
+        if self.blocking is None:
             raise RuntimeError(
                 "This store awaits its servers, and no event loop runs here: await it in one, "
                 "or give the store a blocking engine or client."
             )
-        return self._blocking
+        return self.blocking
 
     async def close(self) -> None:
         """Close the caller's resource; other event loops keep theirs."""
         lane = self.here()
         await lane.close()
-        if lane is not self._blocking:
+        if lane is not self.blocking:
             self._latest = _no_loop, None
             loop = asyncio.get_running_loop()
             with self._lock:

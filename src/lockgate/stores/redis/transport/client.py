@@ -46,14 +46,18 @@ class RedisClient:
         servers: the server's address and settings.
         adviser: logs advice when a server refuses.
         awaiting: whether callers await.
+        patience: seconds to wait for an answer beyond those of the settings, for calls that wait.
     """
 
     ask: Callable[[Call], Awaitable[Reply]]
     """Makes a call for the first time, in as few steps as possible. A reply that is an exception
     has to be handed to :meth:`retry`."""
 
-    def __init__(self, servers: Servers, adviser: Adviser, *, awaiting: bool) -> None:
+    def __init__(
+        self, servers: Servers, adviser: Adviser, *, awaiting: bool, patience: float = 0
+    ) -> None:
         self._servers = servers
+        self._patience = patience
         self._adviser = adviser
         self._awaiting = awaiting
         self._begin()
@@ -73,7 +77,7 @@ class RedisClient:
 
     def _new_pipeline(self, dial: Dial) -> Pipeline:
         kind = AsyncPipeline if self._awaiting else BlockingPipeline
-        return kind(dial, self._servers.timeout, self._servers.sizes)
+        return kind(dial, self._servers.timeout + self._patience, self._servers.sizes)
 
     def pipelines(self) -> Sequence[Pipeline]:
         """Return every pipeline in use."""

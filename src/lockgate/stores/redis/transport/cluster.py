@@ -98,12 +98,18 @@ class ClusterClient(RedisClient):
     """
 
     def __init__(
-        self, servers: Servers, adviser: Adviser, seeds: SeedNodes, *, awaiting: bool
+        self,
+        servers: Servers,
+        adviser: Adviser,
+        seeds: SeedNodes,
+        *,
+        awaiting: bool,
+        patience: float = 0,
     ) -> None:
         self._seeds = seeds
         self._latest_map: Sequence[Address | None] = ()
         """The latest map of the slots; empty: none yet."""
-        super().__init__(servers, adviser, awaiting=awaiting)
+        super().__init__(servers, adviser, awaiting=awaiting, patience=patience)
 
     def _begin(self) -> None:
         self._pipelines: dict[Address, Pipeline] = {}

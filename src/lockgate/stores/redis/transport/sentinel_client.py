@@ -29,11 +29,19 @@ class SentinelClient(RedisClient):
         awaiting: whether callers await.
     """
 
-    def __init__(self, servers: Servers, adviser: Adviser, watch: Watch, *, awaiting: bool) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        adviser: Adviser,
+        watch: Watch,
+        *,
+        awaiting: bool,
+        patience: float = 0,
+    ) -> None:
         self._watch = watch
         self._primary: Primary | None = None
         """Where the pipeline goes to."""
-        super().__init__(servers, adviser, awaiting=awaiting)
+        super().__init__(servers, adviser, awaiting=awaiting, patience=patience)
 
     def _begin(self) -> None:
         self._pipeline = self._new_pipeline(self._dial)
