@@ -1,0 +1,196 @@
+"""Recalls of quota leases, from one store to another."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+
+import pytest
+from redis import Redis
+
+from lockgate import Plan, PlanBook
+from lockgate.core.quota_leases import LONGEST
+from lockgate.core.timestamps import SECOND
+from lockgate.events import Events
+from lockgate.stores.answers import StoreError, Verdict
+from lockgate.stores.leasing import LeasingStore
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.recalls import _KEPT
+from lockgate.stores.resilience.store import ResilientStore
+from lockgate.stores.runtime.background import BackgroundTask
+from lockgate.sync import run
+from tests.stores.forking import AT_FORK, in_a_child
+from tests.stores.making import draft_of, new_key, token_of
+from tests.stores.proxy import Proxy
+
+from .backends import opened, rights, server
+
+PLANS = PlanBook((Plan("free", 600_000, None, None, 5),))
+ODD = ["org_1", "", " ", "\0", "\ud800", "é" * 100, "a\r\nb", "{x}", "$"]
+KINDS = "single", "cluster", "sentinel"
+_PATIENCE = 20
+
+
+def other(store: RedisStore, kind: str) -> RedisStore:
+    return RedisStore(server(kind).url(), prefix=store._names._prefix.decode())
+
+
+async def received(store: RedisStore, sender: RedisStore, ids: list[str]) -> list[str]:
+    """What a listener receives of some recalls; the first is repeated until it listens."""
+    heard: list[str] = []
+
+    async def listen() -> None:
+        async for organization in store.recalls():
+            if organization not in (None, "first", ids[-1]):
+                heard.append(organization)
+            elif organization == ids[-1]:
+                return
+            else:
+                began.set()
+
+    began = asyncio.Event()
+    listening = asyncio.create_task(listen())
+    async with asyncio.timeout(_PATIENCE):
+        while not began.is_set():
+            await sender.recall("first")
+            await asyncio.sleep(0.01)
+        for id in ids:
+            await sender.recall(id)
+        await listening
+    return heard
+
+
+async def received_by(store: RedisStore, ids: list[str]) -> list[str]:
+    """What a listener receives that is alone."""
+    try:
+        return await received(store, store, ids)
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_recalls_of_another_process_arrive_in_order(kind: str) -> None:
+    sender = opened(kind)
+    store = other(sender, kind)
+    assert await received(store, sender, [*ODD, "last"]) == ODD
+    await store.close()
+    await sender.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_thread_receives_recalls_until_its_store_is_closed(kind: str) -> None:
+    sender = opened(kind)
+    store = other(sender, kind)
+    heard: queue.Queue[str | Exception | None] = queue.Queue()
+
+    async def listen() -> None:
+        try:
+            async for organization in store.recalls():
+                heard.put(organization)
+        except StoreError as failure:
+            heard.put(failure)
+
+    thread = threading.Thread(target=lambda: run(listen()))
+    thread.start()
+    while heard.empty():
+        run(sender.recall("org_1"))
+        time.sleep(0.01)
+    assert heard.get() == "org_1"
+    run(store.close())
+    thread.join(_PATIENCE)
+    assert not thread.is_alive()
+    assert isinstance([*heard.queue][-1], StoreError)
+    run(sender.close())
+
+
+def test_a_stream_keeps_few_recalls() -> None:
+    store = opened("single")
+    for number in range(1000):
+        run(store.recall(f"org_{number}"))
+    with Redis.from_url(server("single").url()) as client:
+        assert int(_KEPT) <= client.xlen(store._names.recalls) <= 2 * int(_KEPT)
+    run(store.close())
+
+
+async def test_a_lost_connection_is_a_failure_of_the_store() -> None:
+    sender = opened("single")
+    with Proxy(server("single").port) as proxy:
+        url = f"redis://127.0.0.1:{proxy.port}"
+        store = RedisStore(url, prefix=sender._names._prefix.decode())
+        recalls = store.recalls()
+        waiting = asyncio.create_task(anext(recalls))
+        async with asyncio.timeout(_PATIENCE):
+            while not waiting.done():
+                await sender.recall("org_1")
+                await asyncio.sleep(0.01)
+            waiting = asyncio.create_task(anext(recalls))
+            await asyncio.sleep(0)
+            proxy.drop_all()
+            with pytest.raises(StoreError):
+                await waiting
+        assert await received(store, sender, ["org_1", "last"]) == ["org_1"]
+        await store.close()
+    await sender.close()
+
+
+@AT_FORK
+def test_a_child_process_receives_recalls_on_a_connection_of_its_own() -> None:
+    store = opened("single")
+
+    def child() -> bytes:
+        return b"".join(id.encode() for id in asyncio.run(received_by(store, ["a", "last"])))
+
+    run(store.recall("org_1"))
+    assert in_a_child(child) == b"a"
+    assert asyncio.run(received_by(store, ["b", "last"])) == ["b"]
+
+
+def test_the_rights_that_the_page_names_are_enough() -> None:
+    with Redis.from_url(server("single").url()) as client:
+        client.execute_command(*rights("lockgate"))
+        try:
+            url = f"redis://lockgate:password@127.0.0.1:{server('single').port}"
+            store = RedisStore(url, prefix="lockgate")
+            assert asyncio.run(received_by(store, ["org_1", "last"])) == ["org_1"]
+        finally:
+            client.acl_deluser("lockgate")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_revocation_has_an_idle_process_settle_its_lease(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request settles it, and no timer."""
+    monkeypatch.setattr(BackgroundTask, "used", lambda _: None)
+    revoking = ResilientStore(opened(kind), Events(None))
+    inner = revoking.inner
+    assert isinstance(inner, RedisStore)
+    settled = asyncio.Event()
+
+    class Watched(RedisStore):
+        async def settle_leases(self, *args: object, **kwargs: object) -> None:
+            await super().settle_leases(*args, **kwargs)  # type: ignore[arg-type]
+            settled.set()
+
+    watched = Watched(server(kind).url(), prefix=inner._names._prefix.decode())
+    holder = LeasingStore(ResilientStore(watched, Events(None)), LONGEST / SECOND)
+    made = new_key()
+    key = await inner.insert(draft_of(made), None)
+    async with asyncio.timeout(_PATIENCE):
+        while holder._recalls._listening is None:
+            await holder.admit(token_of(made), 1, PLANS)
+        await inner.recall("org_1")  # Until it listens.
+        while not settled.is_set():
+            await inner.recall("org_1")
+            await asyncio.sleep(0.01)
+        while not await inner.quota_leases("org_1"):
+            await holder.admit(token_of(made), 1, PLANS)
+        settled.clear()
+        await revoking.revoke_if_live("org_1", key.id)
+        await settled.wait()
+    assert await inner.quota_leases("org_1") == ()
+    assert (await holder.admit(token_of(made), 1, PLANS)).verdict is Verdict.REVOKED
+    await holder.close()
+    await revoking.close()
