@@ -7,18 +7,19 @@ work itself is written once, over a ``Connection``. ``PerLoop`` chooses the exec
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
-from typing import Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from weakref import finalize
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ...sync import loop_runs
 from ..answers import StoreError
 from ..resilience import deadlines
 from ..runtime.batching import AsyncBatcher, ThreadBatcher
@@ -63,6 +64,11 @@ class Executor(ABC):
     @abstractmethod
     async def charge(self, charge: Charge) -> Outcome:
         """Make a charge, in a transaction with the charges that wait at the same time."""
+
+    @abstractmethod
+    def dedicated(self) -> AbstractAsyncContextManager[Any]:
+        """Return a context with a new connection of the driver, which does not count for the
+        pool."""
 
     @abstractmethod
     def give_up(self) -> None:
@@ -170,6 +176,17 @@ class SyncExecutor(Executor):
             with suppress(Exception):  # A failure to prune does not fail the charge.
                 self._in_time(partial(self.do_write, prune))
         return outcome
+
+    @asynccontextmanager
+    async def dedicated(self) -> AsyncGenerator[Any]:
+        connect = self._engine.connect
+        connection = await asyncio.to_thread(connect) if loop_runs() else connect()
+        try:
+            driver = connection.connection.driver_connection
+            connection.detach()
+            yield driver
+        finally:
+            connection.close()
 
     def give_up(self) -> None:
         self._given_up = True
@@ -351,6 +368,9 @@ class ThreadExecutor(_Awaiting):
     async def write(self, work: Work[T]) -> T:
         return await self._do(self._writing, partial(self._sync.do_write, work))
 
+    def dedicated(self) -> AbstractAsyncContextManager[Any]:
+        return self._sync.dedicated()
+
     def give_up(self) -> None:
         self._given_up = True
         self._sync.give_up()
@@ -386,6 +406,16 @@ class AsyncExecutor(_Awaiting):
 
     async def read(self, work: Work[T]) -> T:
         return await self._tasks.do(self._do(work))
+
+    @asynccontextmanager
+    async def dedicated(self) -> AsyncGenerator[Any]:
+        connection = await self._engine.connect()
+        try:
+            driver = (await connection.get_raw_connection()).driver_connection
+            await connection.run_sync(lambda c: c.detach())
+            yield driver
+        finally:
+            await connection.close()
 
     async def close(self) -> None:
         await self._drain(self.give_up)

@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from inspect import isawaitable, iscoroutinefunction
 from typing import Final, NamedTuple, TypeVar
 
@@ -65,6 +66,7 @@ from .executor import executors_of
 from .keys import Keys
 from .organizations import Organizations
 from .pruning import Pruning
+from .recalls import recalls_of
 from .schema import Check, NoLimits, OutdatedSchema, current, logger, renumbered
 from .statements import Statements
 from .summaries import Summaries
@@ -164,6 +166,7 @@ class SqlStore(PrimaryStore):
         self._summaries: Final = Summaries(tables)
         self._change_counter: Final = ChangeCounter(tables, database)
         self._changes: Final = ChangeLog(tables, database)
+        self._recalls: Final = recalls_of(engines.dialect, tables, prefix)
         self._database = database
         self._engines = engines
         self._executors = executors_of(self._transactions, engines)
@@ -280,6 +283,25 @@ class SqlStore(PrimaryStore):
 
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self._read(lambda c: self._organizations.quota_leases(c, organization, now))
+
+    async def recall(self, organization: str) -> None:
+        recalls = self._recalls
+        if recalls is not None and recalls.sends:
+            await self._write(lambda connection: recalls.send(connection, organization))
+
+    async def recalls(self) -> AsyncGenerator[str | None]:
+        passed = self._recalls
+        if passed is None:
+            return
+        try:
+            async with (
+                self._executors.here().dedicated() as driver,
+                aclosing(passed.receive(driver, self.changes)) as recalls,
+            ):
+                async for organization in recalls:
+                    yield organization
+        except passed.failures as failure:
+            raise StoreError from failure
 
     async def hit(
         self,

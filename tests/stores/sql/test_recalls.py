@@ -1,0 +1,270 @@
+"""Recalls of quota leases, from one store of a database to another."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
+
+from lockgate import Plan, PlanBook
+from lockgate.core.plans import Organization
+from lockgate.core.quota_leases import LONGEST
+from lockgate.core.timestamps import SECOND
+from lockgate.events import Events
+from lockgate.stores.answers import StoreError, Verdict
+from lockgate.stores.leasing import LeasingStore
+from lockgate.stores.resilience.older_leases import ANSWERED_LATER
+from lockgate.stores.resilience.store import ResilientStore
+from lockgate.stores.runtime.background import BackgroundTask
+from lockgate.stores.sql import SqlStore
+from lockgate.sync import run
+from tests.stores.making import account, draft_of, new_key, token_of
+
+from .backends import BACKENDS, Borrowed
+
+PLANS = PlanBook((Plan("free", 600_000, None, None, 5),))
+ODD = ["org_1", "", " ", "\0", "\ud800", "é" * 100, "a\r\nb", "it's", ":"]
+AWAITED = "postgresql+psycopg_async", "postgresql+asyncpg"
+ENGINES = "sqlite engine", "postgresql engine"
+"""The host's engines, which block; the other ways are URLs."""
+_PATIENCE = 20
+_engines: list[Engine] = []
+
+
+@pytest.fixture(autouse=True)
+def disposed() -> Iterator[None]:
+    yield
+    while _engines:
+        _engines.pop().dispose()
+
+
+def opened(way: str, sender: Borrowed) -> SqlStore:
+    """Another store in the database of a store."""
+    driver, _, engine = way.partition(" ")
+    url = make_url(BACKENDS[driver.partition("+")[0]].url).difference_update_query(["mode"])
+    if engine:
+        _engines.append(create_engine(url))
+        return SqlStore(_engines[-1], prefix=sender.prefix)
+    url = url.set(drivername=driver)
+    return SqlStore(url.render_as_string(hide_password=False), prefix=sender.prefix)
+
+
+@pytest.fixture
+def sender(request: pytest.FixtureRequest) -> Iterator[Borrowed]:
+    kind = "sqlite" if request.param.startswith("sqlite") else "postgresql"
+    store = BACKENDS[kind].open()
+    yield store
+    run(store.close())
+
+
+def ways(*names: str) -> pytest.MarkDecorator:
+    """Run a test on stores that are reached in several ways."""
+    return pytest.mark.parametrize(
+        ("sender", "way"), [(name, name) for name in names], indirect=["sender"], ids=names
+    )
+
+
+async def change(sender: SqlStore, organization: str) -> None:
+    """Make a change and send its recall, as a resilient store does."""
+    await sender.organization_changed(organization)
+    await sender.recall(organization)
+
+
+async def received(store: SqlStore, sender: SqlStore, ids: list[str]) -> list[str]:
+    """What a listener receives of some recalls; the first is repeated until it listens."""
+    heard: list[str] = []
+    began = asyncio.Event()
+
+    async def listen(recalls: AsyncGenerator[str | None]) -> None:
+        async for organization in recalls:
+            if organization == "first":
+                began.set()
+            elif organization == ids[-1]:
+                return
+            elif organization is not None:
+                heard.append(organization)
+
+    recalls = store.recalls()
+    listening = asyncio.create_task(listen(recalls))
+    async with asyncio.timeout(_PATIENCE):
+        while not began.is_set():
+            await asyncio.to_thread(run, change(sender, "first"))
+            await asyncio.sleep(0.01)
+            if listening.done():
+                await listening
+        for id in ids:
+            await asyncio.to_thread(run, change(sender, id))
+        await listening
+    await recalls.aclose()
+    return heard
+
+
+@ways("sqlite", "sqlite engine", "postgresql", *AWAITED)
+async def test_recalls_of_another_process_arrive_unchanged(way: str, sender: Borrowed) -> None:
+    for id in (*ODD, "first", "last"):
+        await asyncio.to_thread(run, sender.put_organization(Organization(id, "free")))
+    store = opened(way, sender)
+    assert set(await received(store, sender, [*ODD, "last"])) >= set(ODD)
+    await store.close()
+
+
+@ways("sqlite", "postgresql", *ENGINES)
+def test_a_thread_receives_recalls_until_it_stops_to_ask(way: str, sender: Borrowed) -> None:
+    run(sender.put_organization(Organization("org_1", "free")))
+    store = opened(way, sender)
+    heard: queue.Queue[str | None] = queue.Queue()
+    stops = threading.Event()
+
+    async def listen() -> None:
+        recalls = store.recalls()
+        async for organization in recalls:
+            heard.put(organization)
+            if stops.is_set():
+                break
+        await recalls.aclose()
+
+    thread = threading.Thread(target=lambda: run(listen()))
+    thread.start()
+    end = time.monotonic() + _PATIENCE
+    while "org_1" not in heard.queue:
+        assert time.monotonic() < end
+        run(change(sender, "org_1"))
+        time.sleep(0.01)
+    stops.set()
+    thread.join(_PATIENCE)
+    assert not thread.is_alive()
+    run(store.close())
+
+
+def test_mariadb_has_no_recalls() -> None:
+    store = BACKENDS["mysql"].open()
+
+    async def all_of_them() -> list[str | None]:
+        return [organization async for organization in store.recalls()]
+
+    run(store.recall("org_1"))
+    assert run(all_of_them()) == []
+    run(store.close())
+
+
+@ways("postgresql")
+def test_stores_of_one_database_receive_their_own_recalls(way: str, sender: Borrowed) -> None:
+    other = BACKENDS["postgresql"].open()
+    for one in (sender, other):
+        run(one.put_organization(Organization("last", "free")))
+
+    async def both() -> list[str]:
+        store = opened(way, sender)
+        await asyncio.to_thread(run, other.recall("org_1"))
+        heard = await received(store, sender, ["org_2", "last"])
+        await store.close()
+        return heard
+
+    assert asyncio.run(both()) == ["org_2"]
+    run(other.close())
+
+
+@ways("postgresql", *AWAITED)
+async def test_a_lost_connection_is_a_failure_of_the_store(way: str, sender: Borrowed) -> None:
+    store = opened(way, sender)
+    recalls = store.recalls()
+
+    async def first() -> str | None:
+        async for organization in recalls:
+            if organization is not None:
+                return organization
+        return None
+
+    waiting = asyncio.create_task(first())
+    async with asyncio.timeout(_PATIENCE):
+        while not waiting.done():
+            await asyncio.to_thread(run, sender.recall("org_1"))
+            await asyncio.sleep(0.01)
+        failing = asyncio.create_task(failure_of(recalls))
+        await asyncio.to_thread(end_listeners)
+        assert isinstance(await failing, StoreError)
+    assert await received(store, sender, ["org_2", "last"]) == ["org_2"]
+    await store.close()
+
+
+def end_listeners() -> None:
+    """End every connection that listens, at the server."""
+    ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE :query"
+    with BACKENDS["postgresql"].admin.connect() as connection:
+        assert connection.scalar(text(ended), {"query": "LISTEN %"})
+
+
+async def failure_of(recalls: AsyncGenerator[str | None]) -> Exception:
+    try:
+        async for _ in recalls:
+            pass
+    except StoreError as failure:
+        return failure
+    raise AssertionError
+
+
+CHANGES: dict[str, Callable[[SqlStore, Any], Any]] = {
+    "revoke_if_live": lambda store, key: store.revoke_if_live("org_1", key.id),
+    "update_if": lambda store, key: store.update_if(key, key._replace(name="other")),
+    "rotate_if": lambda store, key: store.rotate_if(
+        key, key._replace(name="other"), draft_of(new_key()), None
+    ),
+    "put_organization": lambda store, _: store.put_organization(Organization("org_1", "free")),
+    "organization_changed": lambda store, _: store.organization_changed("org_1"),
+    "claim_if_unclaimed": lambda store, _: store.claim_if_unclaimed(
+        "org_1", "user", revoke=True, keep_token=False
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", sorted(ANSWERED_LATER))
+def test_a_change_in_a_file_is_its_own_recall(verb: str) -> None:
+    store = BACKENDS["sqlite"].open()
+    made = new_key()
+    _, key = run(store.register(account("org_1"), draft_of(made)))
+    before = run(store.change_counter())
+    assert run(CHANGES[verb](store, key)) is not None or verb in (
+        "put_organization",
+        "organization_changed",
+    )
+    assert run(store.changes(before)).organizations == ["org_1"]
+    run(store.close())
+
+
+@ways("sqlite", "postgresql", *AWAITED)
+async def test_a_revocation_has_an_idle_process_settle_its_lease(
+    way: str, sender: Borrowed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request settles it, and no timer."""
+    monkeypatch.setattr(BackgroundTask, "used", lambda _: None)
+    made = new_key()
+    key = await asyncio.to_thread(run, sender.insert(draft_of(made), None))
+    settled = asyncio.Event()
+    store = opened(way, sender)
+    settling = store.settle_leases
+
+    async def settle(*args: Any) -> None:
+        await settling(*args)
+        settled.set()
+
+    monkeypatch.setattr(store, "settle_leases", settle)
+    holder = LeasingStore(ResilientStore(store, Events(None)), LONGEST / SECOND)
+    async with asyncio.timeout(_PATIENCE):
+        while not settled.is_set():  # Until it listens.
+            await holder.admit(token_of(made), 1, PLANS)
+            await asyncio.to_thread(run, change(sender, "org_1"))
+        while not await store.quota_leases("org_1"):
+            await holder.admit(token_of(made), 1, PLANS)
+        settled.clear()
+        revoking = ResilientStore(sender, Events(None))
+        await asyncio.to_thread(run, revoking.revoke_if_live("org_1", key.id))
+        await settled.wait()
+    assert await store.quota_leases("org_1") == ()
+    assert (await holder.admit(token_of(made), 1, PLANS)).verdict is Verdict.REVOKED
+    await holder.close()
