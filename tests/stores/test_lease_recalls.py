@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from lockgate import Plan, PlanBook
 from lockgate.core.quota_leases import LONGEST
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
-from lockgate.stores.answers import StoreError
+from lockgate.stores.answers import Admission, StoreError
 from lockgate.stores.lease_recalls import RecallListener
 from lockgate.stores.leasing import LeasingStore
 from lockgate.stores.memory.store import MemoryStore
@@ -131,20 +132,20 @@ async def test_closing_ends_the_task(store: Recalling) -> None:
 
 
 async def test_a_lease_that_is_recalled_before_its_grant_is_answered_ends_at_once(
-    store: Recalling,
+    store: Recalling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = new_key()
     await store.insert(draft_of(made), None)
     holder = LeasingStore(store, LONGEST / SECOND)
     granting = store.admit_leased
 
-    async def recalled_meanwhile(*args: object) -> object:
-        admission = await granting(*args)  # type: ignore[arg-type]
+    async def recalled_meanwhile(*args: Any) -> Admission:
+        admission = await granting(*args)
         if admission.lease is not None:
             await holder._recalled("org_1")
         return admission
 
-    store.admit_leased = recalled_meanwhile  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(store, "admit_leased", recalled_meanwhile)
     while not await store.quota_leases("org_1"):
         await holder.admit(token_of(made), 1, PLANS)
     assert holder._leases["org_1"].held is None

@@ -360,8 +360,8 @@ class WindowStore(PartStore):
         """Yield the organizations of recalls, from any process, from the first step on.
 
         None says that there was none for some seconds, so that the caller can end. Without an event
-        loop a step blocks until then; :meth:`close` ends it with a failure. The default ends at
-        once: the store sends no recalls.
+        loop a step blocks until then, or until :meth:`close` ends it with a failure. The default
+        ends at once: the store sends no recalls.
 
         Raises:
             StoreError, OSError: recalls cannot be received now.

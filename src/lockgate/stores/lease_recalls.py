@@ -21,6 +21,8 @@ from .runtime.process_hooks import after_fork_in_child
 
 _AGAIN_AFTER: Final = 1.0
 """Seconds from a failure to the next attempt."""
+_GRACE: Final = 1.0
+"""Seconds that closing waits for a task to close its connection."""
 _FAILED: Final = (
     "Recalls of quota leases cannot be received (%s): a change to a key or a plan waits for the "
     "leases of this process to end, instead of a few milliseconds."
@@ -86,6 +88,14 @@ class RecallListener:
                 loop = listening.task.get_loop()
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(listening.task.cancel)
+
+    async def close(self) -> None:
+        """Receive no more recalls, and wait up to a second for a task of this event loop."""
+        listening = self._listening
+        self.stop()
+        task = None if listening is None else listening.task
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([task], timeout=_GRACE)
 
     def _end(self, listening: _Listening) -> None:
         listening.ended.set()

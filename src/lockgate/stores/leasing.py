@@ -368,7 +368,7 @@ class LeasingStore(Wrapper):
 
     async def close(self) -> None:
         """Settle all leases, write the usage, then close the store."""
-        self._recalls.stop()
+        await self._recalls.close()
         await self._background.close()
         await self.flush()
         await self.inner.close()

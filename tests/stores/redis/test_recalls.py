@@ -6,6 +6,7 @@ import asyncio
 import queue
 import threading
 import time
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -170,8 +171,8 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
     settled = asyncio.Event()
 
     class Watched(RedisStore):
-        async def settle_leases(self, *args: object, **kwargs: object) -> None:
-            await super().settle_leases(*args, **kwargs)  # type: ignore[arg-type]
+        async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
+            await super().settle_leases(*args, **kwargs)
             settled.set()
 
     watched = Watched(server(kind).url(), prefix=inner._names._prefix.decode())
