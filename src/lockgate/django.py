@@ -77,7 +77,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 class RouteMiddleware:
     """Checks that the view which Django resolved is the one whose rule was charged (D31).
 
-    Name it last in ``settings.MIDDLEWARE``. Middleware before it, such as that of
+    Name it last in ``settings.MIDDLEWARE``. Middleware before it, such as the one of
     django-cors-headers, sees CORS preflights; no view does. A view is answered with 404, and an
     ERROR in the log, where no gate is before the application.
 
@@ -393,7 +393,7 @@ def _methods(view: Any) -> list[str]:
 
 
 def _required(view: Any, method: str) -> Rule | None:
-    """The rule that a view declares: of a view set of REST framework, that of its action."""
+    """The rule that a view declares: of a view set of REST framework, the rule of its action."""
     if (rule := required(view, method)) is not None:
         return rule
     return required(getattr(view, "cls", None), method, _actions(view).get(method.lower()))
@@ -406,7 +406,7 @@ def _actions(view: Any) -> dict[str, str]:
 
 
 def _identity(view: Any, method: str) -> Hashable:
-    """Identify a view below its decorators; one that is made of a class by that and its action.
+    """Identify a view below its decorators; a view of a class by the class and its action.
 
     The arguments of ``as_view()`` make no other view: the class runs under each of its routes.
     """

@@ -72,7 +72,7 @@ def protect(
     """Put a gate before a FastAPI application: every path, closed by default.
 
     As :func:`lockgate.starlette.protect`. What FastAPI finds wrong with a request is answered with
-    400 ``VALIDATION_ERROR``, unless the application has a handler of its own, and the OpenAPI
+    400 ``VALIDATION_ERROR``, unless the application has its own handler, and the OpenAPI
     document tells what each operation requires and how it is refused.
 
     Args:

@@ -58,7 +58,7 @@ def protect(
 
     Views find the caller as ``flask.g.principal`` (a :class:`~lockgate.Principal`; None on public
     routes), and may raise any :class:`~lockgate.errors.Refusal`. The router's 404 and 405 are
-    answered as lockgate answers them; an application with pages of its own registers their handlers
+    answered as lockgate answers them; an application with its own pages registers their handlers
     after this call. A gate with sessions also serves lockgate's own operations.
 
     Args:

@@ -690,7 +690,7 @@ class Gate:
         )
 
     async def _peek(self, organization: str, plan: Plan, now: int | None) -> Reading:
-        """Return the reading of windows, while their store is away that of the local limits."""
+        """Return the reading of windows, or of the local limits while the store is away."""
         try:
             return await self.store.peek(organization, plan.windows, now)
         except Exception as failure:

@@ -40,7 +40,7 @@ def instrument(
     """Report the counters of a gate, and trace the store calls that requests wait for.
 
     Each collection of the meter provider reads the counters. A call that is made while a recorded
-    span is current, such as one of a request that began outside of the gate, gets a span of its own
+    span is current, such as one of a request that began outside of the gate, gets its own span
     below it. That has the attributes ``db.system.name`` and ``db.operation.name`` (the verb of the
     store), and ``error.type`` if the store failed. A call outside of any span, such as the last
     write of usage, gets none.

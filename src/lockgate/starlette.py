@@ -48,7 +48,7 @@ def protect(
     """Put a gate before a Starlette application: every path, closed by default.
 
     The gate stands outside all middleware of the application. The application answers refusals and
-    its router's 404 and 405 as lockgate does, unless it has handlers of its own, and serves
+    its router's 404 and 405 as lockgate does, unless it has its own handlers, and serves
     lockgate's own operations where the gate has sessions. Endpoints find the caller as
     ``request.state.principal``. Routes and middleware may be added until the server starts.
 

@@ -244,7 +244,7 @@ def _by_message(skipped: Iterable[SkippedRow]) -> dict[str, list[SkippedRow]]:
 
 
 def _named(rows: Sequence[SkippedRow]) -> str:
-    """Return the numbers of rows; with that of a single one also its prefix."""
+    """Return the numbers of rows; for a single row also its prefix."""
     if len(rows) == 1:
         return f"row {rows[0].row}: {rows[0].prefix or '-'}"
     numbers = ", ".join(str(row.row) for row in rows[:_ROWS_NAMED])

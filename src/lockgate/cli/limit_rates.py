@@ -207,7 +207,7 @@ def _place(use: Use) -> str:
 
 
 def _name(place: str, names: Counter[str]) -> str:
-    """Return a name that no other limit has: each use had a count of its own."""
+    """Return a name that no other limit has: each use had its own count."""
     names[place] += 1
     return place if names[place] == 1 else f"{place}-{names[place]}"
 

@@ -59,7 +59,7 @@ def gate_of(named: str | None, store: str | None) -> Gate:
             file, and the option or ``LOCKGATE_BRAND`` replaces the file's gate.
 
     Raises:
-        ConfigurationError: the name is not that of a gate, or a variable is missing and not in the
+        ConfigurationError: the name names no gate, or a variable is missing and not in the
             file of the current folder either.
     """
     if named is not None:

@@ -178,9 +178,9 @@ def of_plan_alone(reading: Reading, windows: tuple[Window, ...]) -> Reading:
 
 
 def combined(of_plan: Reading, of_limits: Reading, lacking: int | None = None) -> Reading:
-    """Combine the reading of a plan's windows with that of named limits, as one verdict.
+    """Combine the readings of a plan's windows and of named limits, as one verdict.
 
-    The longest wait is told (D22). ``lacking`` is the result of :func:`crowded`.
+    The wait is the longest one (D22). ``lacking`` is the result of :func:`crowded`.
     """
     refused_by, wait = of_plan.refused_by, of_plan.wait
     if of_limits.refused_by is not None and of_limits.wait > wait:

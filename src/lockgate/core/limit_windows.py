@@ -54,7 +54,7 @@ class LimitWindows(NamedTuple):
 
     @property
     def marks(self) -> tuple[int | None, ...]:
-        """The limit of each window, that of a soft quota included."""
+        """The limit of each window, soft quotas included."""
         limits = tuple([window.limit for window in self.windows])
         if not self.quotas:
             return limits

@@ -32,12 +32,12 @@ WINDOWS_AT_MOST: Final = 8
 NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 """Matches the name of a limit, or of a plan."""
 OwnLimits = tuple[tuple[str, str], ...]
-"""The names and rates of the limits that a key has of its own, in the order of the names."""
+"""The names and rates of the limits of a key itself, in the order of the names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit of its own for some requests, beside the plan of their organization (D40).
+    """A further limit for some requests, beside the plan of their organization (D40).
 
     Args:
         name: 1 to 64 of ``a-z``, ``0-9``, ``-`` and ``_``, a letter first. Rules with the same
@@ -53,11 +53,11 @@ class Limit:
             called before the credential is verified, and must not wait.
         resolution: into how many parts a busy window is divided, as in
             :class:`~lockgate.Plan`; None stores every hit.
-        soft: whether a calendar quota admits more than its limit. Its use is told all the same, by
-            the event ``quota_threshold``.
-        starts: the first day of some period of a calendar quota, such as that of the contract; or a
-            function that returns it for an organization's id and must not wait. Months that lack
-            the day begin on their last. By default the first of the month, and Mondays.
+        soft: whether a calendar quota admits more than its limit. Its use is reported all the same,
+            by the event ``quota_threshold``.
+        starts: the first day of some period of a calendar quota, such as the day of the contract;
+            or a function that returns it for an organization's id and must not wait. Months that
+            lack the day begin on their last. By default the first of the month, and Mondays.
         zone: the time zone in which the periods of a calendar quota begin, such as
             ``Europe/Berlin``.
 

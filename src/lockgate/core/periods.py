@@ -54,7 +54,7 @@ class Quota:
 
     Args:
         unit: the kind of period.
-        limit: the units that each period admits, or, if soft, whose use is told.
+        limit: the units that each period admits, or, if soft, whose use is reported.
         soft: whether more is admitted.
         starts: the first day of some period, or a function that returns it.
         zone: the name of the time zone in which days begin.

@@ -84,8 +84,8 @@ class Cell(NamedTuple):
     admitted: int
     """Admitted units: the costs of the requests."""
     refused: Mapping[str, int]
-    """Refused requests by the full window (``minute``, ``hour``, ``day``, ``limit`` for that of a
-    named limit, or ``concurrent`` for jobs), else by error code, else :data:`OTHER`."""
+    """Refused requests by the full window (``minute``, ``hour``, ``day``, ``limit`` for the window
+    of a named limit, or ``concurrent`` for jobs), else by error code, else :data:`OTHER`."""
 
 
 def by_status(refused: Mapping[str, int]) -> dict[str, int]:

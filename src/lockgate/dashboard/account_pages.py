@@ -53,7 +53,7 @@ async def claim(visit: Visit) -> Reply:
 
 
 async def open_workspace(visit: Visit) -> Reply:
-    """Open a workspace that the person has connected, or go back to that of their session."""
+    """Open a workspace that the person has connected, or return to the one of the session."""
     organization = visit.form.one("organization")
     seconds = 0
     if organization != visit.signed_in.organization:

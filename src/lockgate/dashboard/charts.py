@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 WIDTH: Final = 720
 HEIGHTS: Final = {"admitted": 160, "refused": 56}
-"""Units and requests are different things, so each has bars of its own, by a scale of its own."""
+"""Units and requests are different things, so each has its own bars, by its own scale."""
 _GAP: Final = 0.22
 """The part of a bar's place that stays empty."""
 _LEAST: Final = 2.0

@@ -74,7 +74,7 @@ class Form:
 class FormTokens:
     """Makes and checks the tokens of forms.
 
-    A token is signed with a secret of its own, derived from the gate's oldest pepper: so every
+    A token is signed with its own secret, derived from the gate's oldest pepper: so every
     process accepts it, and no secret is added. A gate without peppers draws one for this process.
     It names the person and not their cookie, which identity providers replace every minute.
 

@@ -1,4 +1,4 @@
-"""Serve a dashboard beside an application of any framework, below a path of its own."""
+"""Serve a dashboard beside an application of any framework, below its own path."""
 
 import re
 from collections.abc import Iterable

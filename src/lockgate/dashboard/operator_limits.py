@@ -92,7 +92,7 @@ def present_of(plan: Plan) -> dict[str, str]:
 
 
 def written(limit: int | None) -> str:
-    """Return a limit as it is entered."""
+    """Return a limit in the form in which it is entered."""
     return "none" if limit is None else str(limit)
 
 
@@ -116,7 +116,7 @@ async def change_plan(visit: Visit, id: str) -> Problems:
 
 
 async def set_limit(visit: Visit, id: str) -> Problems:
-    """Give an organization a limit of its own until an instant; return the problems of the form."""
+    """Give an organization its own limit until an instant; return the problems of the form."""
     form, t, problems = visit.form, visit.site.texts, await _check_id(visit, id)
     limits, own = await visit.gate.organizations.limits(id), dict[str, Any]()
     name, text = form.one("limit"), form.one("number").strip()

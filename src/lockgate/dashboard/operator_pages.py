@@ -162,7 +162,7 @@ async def show_key(visit: Visit) -> Reply:
 
 
 async def change_plan(visit: Visit) -> Reply:
-    """Put an organization on a plan, with the limits of its own that were entered."""
+    """Put an organization on a plan, with its own limits as they were entered."""
     id = _organization(visit.form.one("id"))
     if problems := await operator_limits.change_plan(visit, id):
         return await _organization_page(visit, id, problems)
@@ -170,7 +170,7 @@ async def change_plan(visit: Visit) -> Reply:
 
 
 async def set_limit(visit: Visit) -> Reply:
-    """Give an organization a limit of its own until an instant."""
+    """Give an organization its own limit until an instant."""
     id = _organization(visit.form.one("id"))
     if problems := await operator_limits.set_limit(visit, id):
         return await _organization_page(visit, id, problems)

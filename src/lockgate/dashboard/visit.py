@@ -274,7 +274,7 @@ class Visit:
     def actor_shown(self, actor: Actor) -> str:
         """Return the originator of a change as customers know it.
 
-        They are told the ids of the users of their organization, and never an operator's.
+        They see the ids of the users of their organization, and never an operator's.
         """
         t, kind = self.site.texts, actor.kind
         if kind == "user" and actor.id is not None:

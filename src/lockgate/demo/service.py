@@ -18,7 +18,7 @@ from .jobs import Jobs
 from .sign_in import PAGES, PATH, SIGN_OUT, SUBMIT, SignIn
 
 EXPORTS: Final = Limit("exports", "10/minute")
-"""The limit of exports, beside that of an organization's plan."""
+"""The limit of exports, beside the limits of an organization's plan."""
 TOKENS: Final = Limit("tokens", "1000/minute;20000/day")
 """The budget of completions: each holds tokens, and settles those that it used at its end."""
 

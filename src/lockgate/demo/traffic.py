@@ -15,7 +15,7 @@ ADDRESS: Final = "127.0.0.1"
 async def make_traffic(gate: Gate, organization: str) -> None:
     """Create three keys of an organization, and use them up to its limits of a minute and beyond.
 
-    Each use is charged and recorded as that of a request is.
+    Each use is charged and recorded like a request.
 
     Args:
         gate: with usage history.

@@ -400,7 +400,7 @@ class Explanations:
         now: int | None,
         cost: int,
     ) -> LimitExplanation:
-        """Read each window of a named limit by a peek of its own, for its wait."""
+        """Read each window of a named limit by its own peek, for its wait."""
         windows: list[WindowExplanation] = []
         for place, (field, window) in enumerate(zip(named.fields, named.windows, strict=True)):
             most = named.marks[place] or 0

@@ -162,7 +162,7 @@ class ImportedKeys:
             return await self._store.now()
 
     def draft(self, old: OldKey, now: int) -> KeyDraft:
-        """Check a key of another system at an instant, and return it as it is inserted.
+        """Check a key of another system at an instant, and return the record to insert.
 
         Raises:
             InvalidRequest: as :meth:`adopt`.

@@ -152,7 +152,7 @@ class KeyImport:
 
 
 def _difference(key: ApiKey | None, draft: KeyDraft) -> str | None:
-    """Return the reason for which a stored key is not that of a draft; None for the same key."""
+    """Return the reason for which a stored key is not the key of a draft; None for the same key."""
     if key is None:
         return "handle_taken"
     if key.organization != draft.organization:

@@ -1,6 +1,6 @@
 """Reports of leaked keys: find the keys that a secret scanner reports, revoke them, tell the host.
 
-The protocol is that of GitHub's secret scanning partner program; other senders may use it too.
+The protocol comes from GitHub's secret scanning partner program; other senders may use it too.
 """
 
 import logging

@@ -68,7 +68,7 @@ async def most_refused(
     """Read the refusals of all organizations, page by page.
 
     Reads one history of each organization, and those of its keys only where it was refused. The
-    memory in use is that of one page and of ``most`` keys.
+    it keeps one page and ``most`` keys in memory.
 
     Args:
         store: keeps keys and histories.

@@ -1,12 +1,13 @@
 """Streams and WebSockets that outlive their admission: each ends soon after its key does.
 
-A request is admitted once, and a stream may go on for days. So the keys of open streams are looked
+A request is admitted once, and a stream may last for days. So the keys of open streams are looked
 at again whenever the store's change counter has moved, or a key's time is over: by one background
 task of the process, twice a second while any stream is open. A stream that was opened since the
 last look is always looked at, as its key may have been revoked just before that.
 
-The session of an agent is looked at like a key. That of a person is not: its cookie may be renewed
-every minute while its user is signed in, and only the identity provider knows when that ends.
+The session of an agent is looked at like a key. A person's session is not: its cookie may be
+renewed every minute while its user is signed in, and only the identity provider knows when that
+ends.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ class OpenStream:
 
     Attributes:
         holder: the key or the session that admitted it.
-        refusal: why it has to end; None: it may go on.
+        refusal: why it has to end; None: it may continue.
         is_new: whether its holder has to be read at the next look, whatever has changed.
     """
 
@@ -57,7 +58,7 @@ class OpenStreams:
     Args:
         store: keeps the keys.
         agents: verifies the sessions of agents; None: there are none.
-        clock: that of the gate, for tests; None: the store's.
+        clock: the gate's, for tests; None: the store's.
         events: told ``streams_ended`` (``organization``, ``id`` of the key or None for a session,
             ``code``, and how many ``streams``).
     """

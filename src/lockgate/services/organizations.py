@@ -168,7 +168,7 @@ class Organizations:
         clear: Collection[str] = (),
         **limits: int | None,
     ) -> None:
-        """Give an organization some limits of its own; the others stay.
+        """Give an organization its own limits for some windows; the others stay.
 
         Not atomic: of two concurrent changes to one organization, the later one counts.
 
@@ -206,14 +206,14 @@ class Organizations:
         return end
 
     async def clear_limits(self, id: str, *names: str) -> None:
-        """Take limits of its own from an organization: the plan's apply again.
+        """Take its own limits from an organization: the plan's apply again.
 
         Args:
             id: the organization.
             names: ``rpm``, ``rph``, ``rpd``, ``concurrent``; without any, all of them.
 
         Raises:
-            ConfigurationError: no such limit, or the plan has no numbers of its own.
+            ConfigurationError: no such limit, or the plan itself has no numbers.
             StoreUnavailable: the store did not answer.
         """
         _check_names(names)

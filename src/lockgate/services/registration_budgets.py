@@ -70,7 +70,7 @@ class RegistrationBudgets:
         self._next_warning = monotonic()
 
     async def check(self, asked: RegistrationRequest) -> None:
-        """Read every budget but that of the address, which is the first to be charged.
+        """Read every budget but the address's, which is the first to be charged.
 
         Raises:
             RateLimitExceeded: a budget is spent.

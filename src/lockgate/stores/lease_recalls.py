@@ -43,7 +43,7 @@ class RecallListener:
     Args:
         store: sends the recalls.
         recalled: settles the lease of an organization.
-        holds_leases: whether to go on.
+        holds_leases: whether to continue.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RecallListener:
         listening = self._listening = _Listening()
         work = self._listen(listening)
         if loop_runs():
-            # In a context of its own: it outlives the request that holds the lease.
+            # In a new context: it outlives the request that holds the lease.
             loop = asyncio.get_running_loop()
             listening.task = loop.create_task(work, context=Context())
             listening.task.add_done_callback(lambda _: self._end(listening))

@@ -308,7 +308,7 @@ def hold(world: World, organization: str, action: HoldAction, now: int) -> tuple
 
 
 def search(world: World, wanted: KeySearch, limit: int) -> tuple[FoundKeys, World]:
-    """The order of the keys is that of their ids, as a walk through a store is summed up."""
+    """The keys are in the order of their ids, as a walk through a store is summed up."""
     found = [key for key in world.keys.values() if wanted.finds(key)]
     return FoundKeys(sorted(found, key=lambda key: key.id), None), world
 

@@ -397,7 +397,7 @@ class StoreMachine(RuleBasedStateMachine):
         lasting: int | None,
         change: ActorKind | None,
     ) -> None:
-        """Change the plan of an organization, with a limit of its own for ever or for a while."""
+        """Change the plan of an organization, with its own limit for ever or for a while."""
         own = {"rpm": rpm} if rpm and lasting is None else {}
         ends = {} if lasting is None else {"rpm": TemporaryLimit(rpm, self.now + lasting)}
         placed = Organization(organization, plan.name, with_temporary(own, ends))

@@ -177,7 +177,7 @@ class _OfKeys:
         return {key.id for key in keys if key.id in inserted}
 
     async def _replace(self, store: Store, turn: int) -> object:
-        """Insert a key, and revoke that of the turn before: it was live for another verb."""
+        """Insert a key, and revoke the key of the turn before: it was live for another verb."""
         drafts = self._subject.revoked
         made: object = await store.insert(drafts[turn - 1], None, self._now)
         if turn > 1:

@@ -76,7 +76,7 @@ def answer(  # noqa: PLR0912 - each call more costs as much as twenty lines
 
     Args:
         entry: the record of the admission.
-        task: runs the application: a response that may go on after its key has ended is watched,
+        task: runs the application: a response that may continue after its key has ended is watched,
             so one of unknown length, one of several parts, a WebSocket; None: none is.
         scope: of the request.
         send: of the server.

@@ -135,7 +135,7 @@ class StrictAuditFailed(ConfigurationError):
 def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
     """Compare an application's routes with a guard's rules.
 
-    The guard is told of the routes, and of the rules that their endpoints declare.
+    The guard learns the routes, and the rules that their endpoints declare.
 
     Raises:
         ConfigurationError: an endpoint requires a scope that does not exist, its declaration and

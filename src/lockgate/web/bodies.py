@@ -21,7 +21,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def require_json(content_types: Sequence[bytes]) -> None:
-    """Go on only if the body is declared as JSON, exactly once.
+    """Continue only if the body is declared as JSON, exactly once.
 
     Raises:
         UnsupportedMediaType: it is not; a form that another site's page posts is not (D11).

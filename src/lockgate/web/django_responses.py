@@ -17,7 +17,7 @@ def response_of(
         environ: as the application is to see it.
         request: of the view, whose body a middleware may have read.
     """
-    # Unread, the body stays a stream: the application has a limit and an error of its own for it.
+    # Unread, the body stays a stream: the application has its own limit and its own error for it.
     if hasattr(request, "_body"):
         body = request.body
         environ = {**environ, "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}

@@ -124,7 +124,7 @@ class Entry:
         return None
 
     def forget_stream(self) -> None:
-        """Let the response go on, whatever becomes of its key: it is over for the gate."""
+        """Let the response continue, whatever becomes of its key: it is over for the gate."""
         stream, streams = self.stream, self.guard.streams
         if stream is not None and streams is not None:
             stream.over()

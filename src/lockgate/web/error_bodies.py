@@ -7,7 +7,7 @@ from .bodies import written
 
 
 def error_body(refusal: Refusal, gate: Gate | None) -> bytes:
-    """Return the JSON body of a refusal: that of ``WebOptions(error_body=)``, or else lockgate's.
+    """Return the JSON body of a refusal: from ``WebOptions(error_body=)``, or else lockgate's.
 
     A function that fails, or returns what JSON cannot hold, is logged; lockgate's body is sent.
     """

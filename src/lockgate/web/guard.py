@@ -236,7 +236,7 @@ class Guard:
 
         Args:
             rule: the one that this guard charged.
-            method: of the request; that of a WebSocket handshake is GET.
+            method: of the request; GET for a WebSocket handshake.
             template: the path of the matched route, parameters written ``{name}``.
             caller: makes the request, to report a mismatch.
             host: the host that the route is bound to; None: any.

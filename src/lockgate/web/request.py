@@ -17,7 +17,7 @@ def below(root: str, raw: bytes) -> bytes:
 
     Args:
         root: the prefix, decoded.
-        raw: the path; where it does not start with the prefix, it stays as it is.
+        raw: the path; where it does not start with the prefix, it stays unchanged.
     """
     rest = raw
     for byte in root.encode("utf-8", "surrogatepass"):
@@ -77,7 +77,7 @@ class RequestView(Protocol):
         ...
 
     async def pause(self) -> None:
-        """Let other requests go on, where they share a thread with this one."""
+        """Let other requests continue, where they share a thread with this one."""
         ...
 
 

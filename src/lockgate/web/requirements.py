@@ -35,10 +35,10 @@ def mark(function: Callable[..., Any], guarded: Callable[..., Any], rule: Rule) 
 def required(endpoint: object, method: str, function: str | None = None) -> Rule | None:
     """Return the rule that an endpoint declares; None: it declares none.
 
-    The rule of a class, or of a view made of a class, is that of its function for the method.
+    The rule of a class, or of a view of a class, is the rule of its function for the method.
 
     Args:
-        endpoint: a function, a class, or a view that a framework made of a class.
+        endpoint: a function, a class, or the view of a class.
         method: the method of HTTP.
         function: the name of the class's function for it; None: the method in lower case.
     """
@@ -127,7 +127,7 @@ def admitted(rule: Rule, held: Mapping[str, Any], endpoint: object) -> Caller:
         ConfigurationError: no gate is before the application, or the gate did not charge the cost
             and the limits or take the slot.
         MissingAuth: the request came without a key, by a public rule or in shadow mode.
-        InsufficientScope: the scopes of the key do not cover that of the rule.
+        InsufficientScope: the key's scopes do not cover the scope of the rule.
     """
     entry = _entry_of(held)
     shadow = entry.guard.shadow

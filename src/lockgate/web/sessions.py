@@ -157,7 +157,7 @@ def cookie_of(gate: Gate, caller: RequestView) -> str | None:
 
 
 def reject_cross_site(gate: Gate, caller: RequestView) -> None:
-    """Go on only if this reads, or no page of another site is what writes.
+    """Continue only if this reads, or if no page of another site writes.
 
     The handshake of a WebSocket is a GET, and no other origin is kept from making one: whoever has
     the socket writes and reads all that its session may (RFC 6455, 10.2), so it counts as a write.

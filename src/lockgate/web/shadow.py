@@ -63,7 +63,7 @@ def kind_of(refusal: Refusal) -> Kind:
 class Watch:
     """Counts the requests that shadow mode let through, and tells of them once a minute.
 
-    The event ``shadow_summary`` (``seconds``, ``requests``, ``most``) is told with the first such
+    The event ``shadow_summary`` (``seconds``, ``requests``, ``most``) is sent with the first such
     request after a minute. ``most`` holds the ten most frequent kinds, each as a text.
 
     Args:

@@ -89,7 +89,7 @@ class RouteChecks:
         self._changed = changed
         self._checked: dict[int, _CheckedRoute] = {}
         self._included: dict[int, tuple[Any, list[Any]]] = {}
-        """Each included router, and the routes made of it that have the check."""
+        """Each included router, and its routes that have the check."""
 
     def install(self) -> None:
         """Put the check on every route that has none yet; have mounted applications answer
@@ -114,7 +114,7 @@ class RouteChecks:
             if id(layer) not in self._included:
                 layer.handle = self._watch(layer)
             self._included[id(layer)] = layer, layer.effective_candidates()
-            # What FastAPI made of front ends before they had the check is made anew.
+            # The routes of front ends that FastAPI made without the check are made anew.
             layer._effective_low_priority_routes_version = None
 
     def _watch(self, router: Any) -> _Handle:

@@ -86,7 +86,7 @@ def verify(
     app: Application,
     caller: Callable[[Any], RequestView],
 ) -> None:
-    """Check that the rule charged for a request is that of the URL rule that matched it.
+    """Check that the rule charged for a request belongs to the URL rule that matched it.
 
     Args:
         held: the scope or the environment of the request.

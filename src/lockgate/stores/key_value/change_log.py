@@ -2,7 +2,7 @@
 
 A change is written together with its record, so the latest records are in the organization's own
 value, which every admission reads and writes. To keep that small, records move on in groups: they
-are first copied to a page, a value of its own, and then dropped from the organization's value. A
+are first copied to a page, a separate value, and then dropped from the organization's value. A
 process that dies in between leaves copies, which the next one finds by their numbers.
 """
 

@@ -142,7 +142,7 @@ class Shelf:
         return await self.swap(name, step, now)
 
     async def add(self, owner: HistoryOwner, addition: UsageHistory) -> None:
-        """Add to a usage history, which has a record of its own: admissions do not read it."""
+        """Add to a usage history, which has a separate record: admissions do not read it."""
         until = (addition.last_day + KEPT_DAYS) * DAY
 
         def step(value: bytes | None, at: int) -> tuple[None, bytes, int]:

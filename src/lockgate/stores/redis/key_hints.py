@@ -113,7 +113,7 @@ class KeyHint:
         return charged
 
     def limited(self, place: Place, limits: LimitWindows, begun: bytes) -> bytes:
-        """Return the start of its calls of :data:`ADMIT_LIMITED`, from that of :data:`ADMIT`."""
+        """Return the start of its calls of :data:`ADMIT_LIMITED`, from :data:`ADMIT`'s."""
         values = begun[len(_begun(place)) : self._asked]
         size = _ARGUMENTS_OF_LIMITED + len(limits.fields)
         names = arguments(b"3", place.organization, place.windows, place.limits)
@@ -121,7 +121,7 @@ class KeyHint:
         return b"".join((start, values, limiting(limits), begun[self._asked :]))
 
     def leased(self, asked: bytes, begun: bytes) -> bytes:
-        """Return the start of its calls of :data:`ADMIT_LEASED`, from that of :data:`ADMIT`."""
+        """Return the start of its calls of :data:`ADMIT_LEASED`, from :data:`ADMIT`'s."""
         values = begun[_START : self._asked]
         start = ADMIT_LEASED.start(_ARGUMENTS + 1)
         return b"".join((start, values, arguments(asked), begun[self._asked :]))

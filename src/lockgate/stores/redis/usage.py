@@ -80,5 +80,5 @@ class Histories(Admissions):
 
 
 def field_of(handle: str | None) -> bytes:
-    """Return the field of a history: that of a key, or of the organization as a whole."""
+    """Return the field of a key's history, or of the organization's as a whole."""
     return b"all" if handle is None else b"key " + write(handle)

@@ -70,7 +70,7 @@ def limit_id(organization: bytes, field: str) -> bytes:
 def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
     """Encode the state of windows: 46 bytes for each window, and 16 for each older cell.
 
-    The quota leases that are out follow, 32 bytes each, in a format of its own: a process of a
+    The quota leases that are out follow, 32 bytes each, in another format: a process of a
     release that does not know them refuses the organization's requests until they have ended.
     """
     parts = [_HEAD.pack(_LEASED if leases else _FORMAT, len(state))]

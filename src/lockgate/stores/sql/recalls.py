@@ -24,7 +24,7 @@ from .tables import Tables
 
 _CHANNEL: Final = "lockgate_recalls"
 _STEP: Final = 1.0
-"""Seconds after which a listener is told that there was no recall."""
+"""Seconds after which a listener learns that there was no recall."""
 _POLLED: Final = 0.01
 """Seconds between two looks at a file of SQLite, each of which takes some microseconds."""
 

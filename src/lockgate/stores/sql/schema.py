@@ -38,7 +38,7 @@ _HAS_LIMITS: Final = "0014"
 """The revision from which on there is a table of named limits."""
 
 _LOCK_PAUSE: Final = 0.1
-"""Seconds in which the requests that waited behind a migration go on."""
+"""Seconds in which the requests that waited behind a migration continue."""
 
 logger: Final = logging.getLogger("lockgate")
 
@@ -275,9 +275,9 @@ def migrate(
 ) -> None:
     """Migrate the tables to a revision, on a connection without an open transaction.
 
-    Tables of a newer release that this release can read are left unchanged. Requests go on: where
-    a change of a table does not get its lock soon, the requests behind it are let through, and the
-    revision is tried again.
+    Tables of a newer release that this release can read are left unchanged. Requests continue:
+    where a change of a table does not get its lock soon, the requests behind it are let through,
+    and the revision is tried again.
 
     Raises:
         ConfigurationError: another migration has begun in the same event loop.
@@ -334,7 +334,7 @@ def _alembic_alone() -> Generator[None]:
 
     Raises:
         ConfigurationError: another migration has begun in this thread's event loop, which would
-            not go on while this one waits.
+            not continue while this one waits.
         TimeoutError: another thread has been migrating for a minute.
     """
     global _alembic_thread  # noqa: PLW0603 - only the holder of the lock writes it

@@ -51,7 +51,7 @@ class Summaries:
     ) -> dict[bytes, tuple[int, int | None]]:
         """Return the number of live keys and their latest use, by organization.
 
-        Usage beside the windows is that of a few keys, which may have ended.
+        Usage beside the windows belongs to a few keys, which may have ended.
         """
         keys = self._keys.c
         live = keys.organization.in_(uses), keys.ends_at > now, keys.revoked_at.is_(None)

@@ -223,7 +223,7 @@ async def concurrent_changes_are_all_recorded_once(crowd: Callers) -> None:
 async def a_change_and_its_record_appear_together(crowd: Callers) -> None:
     """A reader between two steps of a store would see one without the other.
 
-    The readers go on while a writer writes: a reader that is done before the first insertion
+    The readers continue while a writer writes: a reader that is done before the first insertion
     sees nothing.
     """
     drafts = [[crowd.factory.draft() for _ in range(4)] for _ in range(2)]

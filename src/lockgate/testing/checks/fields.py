@@ -78,7 +78,7 @@ Found = Callable[[], Awaitable[object]]
 
 @crowded("R1", "accounts")
 async def an_account_and_its_first_key_appear_together(crowd: Callers) -> None:
-    """Readers go on until the last account is registered."""
+    """Readers continue until the last account is registered."""
     store, factory = crowd.store, crowd.factory
     names = [f"org_{number}" for number in range(ACCOUNTS)]
     drafts = [(factory.account(name), factory.draft(name)) for name in names]
@@ -148,7 +148,7 @@ async def a_revocation_and_a_new_digest_both_hold(crowd: Callers) -> None:
 
 @crowded("D46", "accounts")
 async def no_verb_restores_a_token_that_a_claim_ended(crowd: Callers) -> None:
-    """The other verbs go on until the claim is answered, so that each is at work beside it."""
+    """The other verbs continue until the claim is answered, so that each is at work beside it."""
     for turn in range(ROUNDS):
         account = crowd.factory.account(f"org_{turn}")
         await crowd.store.register(account, crowd.factory.draft(f"org_{turn}"), NOW)

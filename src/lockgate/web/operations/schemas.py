@@ -73,7 +73,7 @@ class CreateKey(In):
     """What creates a key (spec 4.2)."""
 
     # Validated with the gate as context. The flow checks the same again for callers of the
-    # library; here every fault of a body is told at once, those of types included.
+    # library; here every fault of a body is reported at once, those of types included.
 
     name: Annotated[str, AfterValidator(display_name)] = Field(
         description="Display name, 1 to 100 characters.", examples=["render farm"]
@@ -239,7 +239,7 @@ class RateLimitStatus(Out):
 
     @classmethod
     def of(cls, status: Status) -> Self:
-        """A status as it is written."""
+        """A status in its written form."""
         plan = status.plan
         return cls(
             plan=plan.name,

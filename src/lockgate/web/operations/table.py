@@ -211,7 +211,7 @@ async def answer(
     """Answer a request that is in.
 
     The rule of the operation is held against the principal once more: should it be mounted where
-    the guard knew it by no rule of its own, it is closed all the same.
+    the guard has no rule for it, it is closed all the same.
 
     Raises:
         Refusal: with what is to be answered instead.

@@ -84,7 +84,7 @@ class RedisClient:
         return (self._pipeline,)
 
     async def by_server(self) -> Mapping[str, Pipeline]:
-        """Return a pipeline to each server with data of its own, by the server's name, in a stable
+        """Return a pipeline to each server that has its own data, by the server's name, in a stable
         order.
 
         Raises:
