@@ -67,8 +67,8 @@ async def most_refused(
 ) -> MostRefused:
     """Read the refusals of all organizations, page by page.
 
-    Reads one history of each organization, and those of its keys only where it was refused. The
-    it keeps one page and ``most`` keys in memory.
+    Reads one history of each organization, and those of its keys only where it was refused. One
+    page and ``most`` keys are in memory.
 
     Args:
         store: keeps keys and histories.
