@@ -66,6 +66,7 @@ def matrix(session: nox.Session) -> None:
 # Where a release of a dependency is felt first: each file talks to it, and not to lockgate alone.
 AT_THE_EDGE = [
     *("tests/stores/sql/test_contract.py", "tests/stores/redis/test_contract.py"),
+    *("tests/stores/sql/test_recalls.py", "tests/stores/redis/test_recalls.py"),
     *("tests/stores/sql/test_engines.py", "tests/stores/sql/test_executor.py"),
     *("tests/stores/sql/test_migrations.py", "tests/stores/redis/transport"),
     *("tests/stores/redis/test_server_settings.py", "tests/stores/redis/test_forks.py"),
