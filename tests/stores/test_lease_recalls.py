@@ -78,7 +78,7 @@ async def lease(store: MemoryStore) -> LeasingStore:
     """A process that holds a lease of org_1."""
     made = new_key()
     await store.insert(draft_of(made), None)
-    holder = LeasingStore(ResilientStore(store, Events(None)), LONGEST / SECOND)
+    holder = LeasingStore(ResilientStore(store, Events(None), deadline=_PATIENCE), LONGEST / SECOND)
     while not await store.quota_leases("org_1"):
         await holder.admit(token_of(made), 1, PLANS)
     return holder
@@ -115,7 +115,7 @@ async def test_an_event_loop_settles_the_lease_that_is_recalled(store: Recalling
 async def test_a_change_is_answered_once_the_recalled_lease_is_settled(store: Recalling) -> None:
     holder = await lease(store)
     (granted,) = await store.quota_leases("org_1")
-    resilient = ResilientStore(store, Events(None))
+    resilient = ResilientStore(store, Events(None), deadline=_PATIENCE)
     await resilient.organization_changed("org_1")
     assert granted not in await store.quota_leases("org_1")
     await holder.close()

@@ -165,7 +165,7 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
 ) -> None:
     """No request settles it, and no timer."""
     monkeypatch.setattr(BackgroundTask, "used", lambda _: None)
-    revoking = ResilientStore(opened(kind), Events(None))
+    revoking = ResilientStore(opened(kind), Events(None), deadline=_PATIENCE)
     inner = revoking.inner
     assert isinstance(inner, RedisStore)
     settled = asyncio.Event()
@@ -176,7 +176,9 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
             settled.set()
 
     watched = Watched(server(kind).url(), prefix=inner._names._prefix.decode())
-    holder = LeasingStore(ResilientStore(watched, Events(None)), LONGEST / SECOND)
+    holder = LeasingStore(
+        ResilientStore(watched, Events(None), deadline=_PATIENCE), LONGEST / SECOND
+    )
     made = new_key()
     key = await inner.insert(draft_of(made), None)
     async with asyncio.timeout(_PATIENCE):

@@ -254,7 +254,7 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
         settled.set()
 
     monkeypatch.setattr(store, "settle_leases", settle)
-    holder = LeasingStore(ResilientStore(store, Events(None)), LONGEST / SECOND)
+    holder = LeasingStore(ResilientStore(store, Events(None), deadline=_PATIENCE), LONGEST / SECOND)
     async with asyncio.timeout(_PATIENCE):
         while not settled.is_set():  # Until it listens.
             await holder.admit(token_of(made), 1, PLANS)
@@ -262,7 +262,7 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
         while not await store.quota_leases("org_1"):
             await holder.admit(token_of(made), 1, PLANS)
         settled.clear()
-        revoking = ResilientStore(sender, Events(None))
+        revoking = ResilientStore(sender, Events(None), deadline=_PATIENCE)
         await asyncio.to_thread(run, revoking.revoke_if_live("org_1", key.id))
         await settled.wait()
     assert await store.quota_leases("org_1") == ()
