@@ -271,10 +271,10 @@ def test_a_refusal_holds_no_longer_than_until_a_lease_ends() -> None:
         (6000, 0, (), 100, 100),  # What is asked for.
         (6000, 0, (), 500, 120),  # 2 % of the limit.
         (6000, 0, (50, 50), 500, 20),  # Less those that are out.
-        (6000, 5900, (), 500, 50),  # Half of what is left.
-        (6000, 5880, (20,), 500, 25),  # Half of a share of it.
-        (6000, 5994, (), 500, 3),
-        (6000, 5995, (), 500, None),  # Fewer than three.
+        (6000, 5900, (), 500, 100),  # What is left.
+        (6000, 5880, (20,), 500, 50),  # A share of it.
+        (6000, 5993, (1,), 500, 3),
+        (6000, 5994, (1,), 500, None),  # Fewer than three.
         (149, 0, (), 500, None),
         (None, 10**9, (20,), 500, 500),
         (None, 0, (), LARGEST + 1, LARGEST),

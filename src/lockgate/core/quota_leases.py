@@ -172,8 +172,8 @@ def granted(
 ) -> QuotaLease | None:
     """Return the lease to grant with an admission; None: each admission has to ask the store.
 
-    Each holder gets at most half of its share of the units that are left, so that none keeps units
-    which another lacks.
+    Each holder gets at most its share of the units that are left, so that none keeps units which
+    another lacks.
 
     Args:
         leases: those that are out.
@@ -188,7 +188,7 @@ def granted(
     for window, used in zip(windows, reading.used, strict=False):
         if window.limit is not None:
             left = window.limit - out - used
-            units = min(units, left // (2 * holders), window.limit // SHARE - out)
+            units = min(units, left // holders, window.limit // SHARE - out)
     if units < LEAST:
         return None
     return QuotaLease(request.id, units, reading.now + request.span, request.span)

@@ -13,7 +13,7 @@ for index = 1, number do
     local left = limit - out - (total - read('<i8', heads, HEAD * (index - 1) + 1))
     units = math.min(
       units,
-      (left - math.fmod(left, 2 * holders)) / (2 * holders),
+      (left - math.fmod(left, holders)) / holders,
       (limit - math.fmod(limit, SHARE)) / SHARE - out
     )
   end
