@@ -111,8 +111,9 @@ def interpreters(session: nox.Session) -> None:
     folder = os.path.abspath(session.create_tmp())
     pure = ["--platform=any", "--implementation=py", "--abi=none", "--only-binary=:all:"]
     into = [f"--target={folder}/site", "--python-version=3.14", "--upgrade", *pure]
-    needed = ["anyio", "hypothesis", "itsdangerous", "pytest", "starlette", "typing-extensions"]
-    session.run("pip", "install", "-q", *into, *needed, "email-validator")
+    needed = ["anyio", "hypothesis", "itsdangerous", "pytest", "starlette"]
+    more = ["email-validator", "typing-extensions", "tzdata"]
+    session.run("pip", "install", "-q", *into, *needed, *more)
     session.run("pip", "install", "-q", *into, "--no-deps", "sqlalchemy")
     session.run("npm", "install", "--silent", "--prefix", folder, "pyodide@314.0.7", external=True)
     found = f"{folder}/node_modules/pyodide"
