@@ -289,6 +289,31 @@ def test_units_on_leases_are_explained_until_they_are_settled_or_the_last_lease_
     assert (found.leased, found.windows[0].used) == (None, 10)
 
 
+def test_a_request_that_lacks_units_on_leases_is_refused_until_the_first_lease_ends(
+    clock: HandClock,
+) -> None:
+    plans = PlanBook([replace(OPEN, rpm=900)], default=OPEN.name)
+    store = MemoryStore()
+    gate = Gate(store, brand="acme", plans=plans, clock=clock)
+    key = run(gate.keys.create("org_1", "ci")).text
+    asked = LeaseRequest("1" * 16, 9, SECOND)
+    admission = run(store.admit_leased(gate.format.parse(key), 888, plans, asked, clock()))
+    assert admission.lease is not None
+    assert run(gate.explain("org_1", cost=3)).refused is None
+    found = run(gate.explain("org_1", cost=4))
+    with pytest.raises(RateLimitExceeded):
+        run(gate.authenticate(key, cost=4))
+    assert found.refused is not None
+    assert found.refused.until == found.at + SECOND
+    assert found.refused.cause == (
+        "888 of 900 units of the last minute are used, 9 more are leased to processes, "
+        "and the request costs 4."
+    )
+    # Nothing that a lease gives back is enough.
+    found = run(gate.explain("org_1", cost=13))
+    assert found.refused is not None and found.refused.until == found.at + 60 * SECOND
+
+
 def test_every_window_without_room_is_named() -> None:
     gate = Gate(MemoryStore(), brand="acme", plans=PlanBook([Plan("free", 2, 2, 9, 1)]))
     key = run(gate.keys.create("org_1", "ci")).text

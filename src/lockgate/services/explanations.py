@@ -65,9 +65,9 @@ class WindowExplanation:
         limit: None: no limit.
         used: counted units.
         left: units until it is full; None: no limit.
-        until: the instant in microseconds from which a window without room admits the request, or
-            at which the oldest unit of another leaves; of a calendar quota the end of its period;
-            None: no limit, or no such instant.
+        until: the instant in microseconds from which a window without room admits the request, or,
+            where quota leases take the room, may admit it; at which the oldest unit of another
+            leaves; of a calendar quota the end of its period; None: no limit, or no such instant.
         held: those of the counted units that holds have taken and not settled yet.
         ends: the instant in microseconds at which its limit ends; None: it is no temporary limit.
     """
@@ -168,7 +168,7 @@ class Explanation:
         keys: the requested key; otherwise up to 25 keys, live keys first.
         more_keys: whether the organization has more keys than these.
         refused: why the next request would be refused, of this key or of all; None: it would be
-            admitted.
+            admitted. A process that holds a quota lease still admits from that.
         leased: the quota leases of its plan's windows; None: no lease is out.
     """
 
@@ -285,17 +285,19 @@ class Explanations:
         plan = self._plans.plan_of(assigned, await self._store.now() if now is None else now)
         temporary = dict(plan.ends)
         whole = await self._store.peek(organization, plan.windows, now)
+        leased = await self._leased(organization, now)
+        out = 0 if leased is None else leased.units
         windows: list[WindowExplanation] = []
         refused: Reason | None = None
         for index, name in enumerate(SPANS):
-            shown = await self._window(organization, plan.windows, index, now, request.cost)
+            shown = await self._window(organization, plan.windows, index, now, request.cost, out)
             if (end := temporary.get(name)) is not None:
                 then = getattr(self._plans.plan_of(assigned, end), name)
                 shown = _ending(shown, request.cost, end, then)
             windows.append(shown)
-            lacks = shown.left is not None and shown.left < request.cost
+            lacks = shown.left is not None and shown.left - out < request.cost
             if lacks and (refused is None or _later(shown.until, refused.until)):
-                refused = _full(shown, request.cost)
+                refused = _full(shown, request.cost, out)
         named = [one async for one in self._named(organization, plan, key, now, request.cost)]
         named += await self._budgets(organization, key)
         named += await self._outside(request, now)
@@ -305,7 +307,7 @@ class Explanations:
                 reason = _full_limit(limit, shown, request.cost)
                 if refused is None or _later(reason.until, refused.until):
                     refused = reason
-        full = [w.name for w in windows if w.left is not None and w.left < request.cost]
+        full = [w.name for w in windows if w.left is not None and w.left - out < request.cost]
         if refused is not None and len(full) > 1:
             refused = _with_all(refused, full)
         leases = await self._store.held(organization, now)
@@ -323,7 +325,7 @@ class Explanations:
             tuple(self._key(one, whole.now, request) for one in keys),
             more,
             refused,
-            await self._leased(organization, now),
+            leased,
         )
 
     async def _leased(self, organization: str, now: int | None) -> LeasesExplanation | None:
@@ -334,12 +336,18 @@ class Explanations:
         return LeasesExplanation(units_out(leases), max(lease.deadline for lease in leases))
 
     async def _window(
-        self, organization: str, windows: tuple[Window, ...], index: int, now: int | None, cost: int
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        index: int,
+        now: int | None,
+        cost: int,
+        out: int,
     ) -> WindowExplanation:
         """Read one window, by a peek at which the others have no limit.
 
         A peek waits for a request of cost 1, so the window has room for the further units of a
-        larger one taken away.
+        larger one taken away. Units that are out on leases may be free when the next lease ends.
         """
         window = windows[index]
         limit = None if window.limit is None else max(0, window.limit - cost + 1)
@@ -351,7 +359,11 @@ class Explanations:
         if window.limit is None:
             return WindowExplanation(window.name, None, used, None, None)
         left = max(0, window.limit - used)
-        until = reading.now + reading.wait if left < cost else reading.reset
+        until = reading.reset
+        if left < cost:
+            until = reading.now + reading.wait
+        elif left - out < cost:
+            until = min(until, reading.now + reading.wait)
         shown = until if used and window.limit >= cost else None
         return WindowExplanation(window.name, window.limit, used, left, shown)
 
@@ -511,7 +523,8 @@ def _with_all(refused: Reason, full: list[str]) -> Reason:
     return replace(refused, advice=advice, cause=cause)
 
 
-def _full(window: WindowExplanation, cost: int) -> Reason:
+def _full(window: WindowExplanation, cost: int, out: int) -> Reason:
+    """Return the reason for a window without room, beside the units that are out on leases."""
     assert window.limit is not None, "what has no limit is never full"
     name, limit = window.name, window.limit
     option = f"--rp{name[0]}"
@@ -532,7 +545,8 @@ def _full(window: WindowExplanation, cost: int) -> Reason:
     else:
         needed = "" if cost == 1 else f", and the request costs {cost}"
         by = "" if window.ends is None else ", by a temporary limit"
-        used = f"{window.used} of {limit} units of the last {name} are used{needed}{by}"
+        leased = f", {out} more are leased to processes" if out else ""
+        used = f"{window.used} of {limit} units of the last {name} are used{leased}{needed}{by}"
         cause = f"{used}."
         advice = (
             f"{used}: wait until then, or give it more by 'lockgate orgs limits ORGANIZATION "
