@@ -180,6 +180,13 @@ def faults(session: nox.Session) -> None:
 
 
 @nox.session
+def streams(session: nox.Session) -> None:
+    """Kill processes that hold units for 10,000 streams; arguments go after ``--``."""
+    install(session, "tests")
+    session.run("python", "-m", "tests.streams", *session.posargs)
+
+
+@nox.session
 def starts(session: nox.Session) -> None:
     """Start fleets over and over and count refused first requests; arguments go after ``--``."""
     install(session, "tests")

@@ -30,6 +30,7 @@ MODULES: Final = (
     "benchmarks.worst",
     "tests.faults.campaign",
     "tests.outages.campaign",
+    "tests.streams.campaign",
 )
 """The modules with ``PARTS``."""
 

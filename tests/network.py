@@ -12,8 +12,9 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+R = TypeVar("R", bound="Relay")
 CHUNK = 65_536
 
 
@@ -39,8 +40,12 @@ class Relay:
         self.server: Listening | None = None
 
     async def listen(self) -> None:
-        listening = await asyncio.start_server(self._connected, "127.0.0.1", 0)
-        self.port = listening.sockets[0].getsockname()[1]
+        self._listening = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._listening.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = owner(writer.get_extra_info("peername")[1])
@@ -85,7 +90,10 @@ class Network:
 
     def relay(self) -> Relay:
         """Make a relay that listens already; its server may be set later."""
-        relay = Relay(self)
+        return self.start(Relay(self))
+
+    def start(self, relay: R) -> R:
+        """Let a relay listen."""
         asyncio.run_coroutine_threadsafe(relay.listen(), self._loop).result(60)
         self._relays.append(relay)
         return relay
@@ -127,6 +135,8 @@ class Network:
         """End all connections."""
 
         async def end() -> None:
+            for relay in self._relays:
+                relay.close()
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()

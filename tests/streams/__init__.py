@@ -1,0 +1,1 @@
+"""Many streams that hold units, in processes that are killed: ``nox -s streams``."""
