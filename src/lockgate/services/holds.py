@@ -161,7 +161,8 @@ class Holds:
 
         Returns:
             Whether this call settled it. False, without a change: it was settled before, or it was
-            used in full at its deadline.
+            used in full at its deadline. A call that is sent again, since its reply was lost, finds
+            it settled by itself.
 
         Raises:
             InvalidRequest: the id is malformed.
