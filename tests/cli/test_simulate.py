@@ -37,6 +37,24 @@ def test_simulate_takes_other_limits_than_the_plans(capsys: pytest.CaptureFixtur
     assert "any day: at most 3 no limit" in said
 
 
+@pytest.mark.parametrize(
+    ("options", "quota"),
+    [
+        ([], "any credits calendar day: at most 100 of 100, 28,511 refused"),
+        (["--soft"], "any credits calendar day: at most 500 of 100\n"),
+        # In Berlin the day ends at 23:00 of UTC, so two days are begun.
+        (["--zone", "Europe/Berlin"], "free: 200 of 28,728 calls admitted"),
+    ],
+)
+def test_calendar_quotas_may_be_soft_and_of_a_time_zone(
+    options: list[str], quota: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    limits = ["--limit", "credits=100/calendar day", "--limit", "burst=50/minute"]
+    traffic = ["--rate", "20/minute", "--for", "1d", "--seed", "1"]
+    assert main(["simulate", *limits, *traffic, *options]) == 0
+    assert quota in capsys.readouterr().out
+
+
 def test_a_trace_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "# when, cost\n1767225600\n1767225600.25,3\n\n2026-01-01T00:00:01Z\n2026-01-01\n"
     start = 1_767_225_600 * SECOND
@@ -69,6 +87,9 @@ def test_rates_and_spans() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--soft", "--limit", "export=3/hour"], "--zone and --soft are for calendar quotas"),
+        (["--zone", "Europe/Berlin"], "--zone and --soft are for calendar quotas"),
+        (["--zone", "Nowhere", "--limit", "credits=9/month"], "has the zone 'Nowhere'"),
         (["--plan", "golden"], "There is no plan 'golden'"),
         (["--rpm", "-1"], "use a whole number from 0"),
         (["--rate", "15"], "use a rate such as 90/minute"),

@@ -98,6 +98,8 @@ def _window_options(command: F) -> F:
     metavar="NAME=RATES",
     help="a named limit of these calls, such as export=3/hour; may be repeated",
 )
+@click.option("--zone", default="UTC", show_default=True, help="time zone of calendar quotas")
+@click.option("--soft", is_flag=True, help="let calendar quotas admit more than their limit")
 @json_option
 def simulate(
     name: str,
@@ -108,7 +110,9 @@ def simulate(
     seed: int,
     svg: str | None,
     named: list[Limit],
+    zone: str,
     *,
+    soft: bool,
     exact: bool,
     as_json: bool,
     **limits: int | None,
@@ -121,6 +125,11 @@ def simulate(
         reconfigure(errors="replace")  # Not every terminal has the plot's characters.
     if trace is None and pattern == "random" and not as_json:
         print(f"random traffic of --seed {seed}")
+    named = [replace(one, zone=zone, soft=soft) if any(one.quotas) else one for one in named]
+    if (soft or zone != "UTC") and not any(one.quotas for one in named):
+        raise ConfigurationError(
+            "--zone and --soft are for calendar quotas, such as --limit credits=1000000/month."
+        )
     return run(plan, arrivals, svg, named, as_json=as_json)
 
 
