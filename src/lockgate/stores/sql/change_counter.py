@@ -59,6 +59,8 @@ class ChangeCounter:
     def changes(self, connection: Connection, since: int | None) -> Changes:
         """Return the counter, and the organizations changed after an earlier value of it."""
         change_counter = self.read(connection)
+        if since == change_counter:
+            return Changes(change_counter, [])
         if since is None:
             since = self._database.now(connection) - COPIES_LAST
         ids = connection.scalars(self._changed, {"since": since})

@@ -1,14 +1,14 @@
 """Recalls of quota leases in a database (D42): see :mod:`lockgate.stores.lease_recalls`.
 
-PostgreSQL passes them as notifications. The processes that share a file of SQLite look for changes
-in it, so there is nothing to send. MariaDB and MySQL have neither, and no recalls.
+PostgreSQL passes them as notifications. On other databases a process looks for changes while it
+holds leases, so there is nothing to send.
 """
 
 import asyncio
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from importlib import import_module
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
@@ -27,7 +27,11 @@ _STEP: Final = 1.0
 """Seconds after which a listener learns that there was no recall."""
 _POLLED: Final = 0.01
 """Seconds between two looks at a file of SQLite, each of which takes some microseconds."""
+_ASKED: Final = 0.025
+"""Seconds between two calls of a server that sends no notifications."""
 
+Connect = Callable[[], AbstractAsyncContextManager[Any]]
+"""Opens a connection of the driver that no other caller uses."""
 ReadChanges = Callable[[int | None], Awaitable[Changes]]
 """Returns the change counter, and the organizations that changed after an earlier value of it."""
 
@@ -37,7 +41,7 @@ class Recalls(ABC):
 
     sends = False
     """Whether a message follows a change. Otherwise other processes see the change itself."""
-    failures: tuple[type[Exception], ...]
+    failures: tuple[type[Exception], ...] = ()
     """The exceptions of the driver, of SQLAlchemy and of sockets."""
 
     def send(self, connection: Connection, organization: str) -> None:
@@ -45,13 +49,30 @@ class Recalls(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def receive(self, driver: Any, changes: ReadChanges) -> AsyncGenerator[str | None]:
+    def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
         """Yield recalls: see :meth:`~lockgate.stores.base.Store.recalls`.
 
         Args:
-            driver: a connection of the driver that no other caller uses.
+            connect: opens a connection.
             changes: reads the store.
         """
+
+
+class PolledRecalls(Recalls):
+    """Finds the organizations that changed by the change counter, in a call of the store."""
+
+    async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
+        seen, _ = await changes(None)
+        looks = 0
+        while True:
+            await pause(_ASKED)
+            looks += 1
+            seen, organizations = await changes(seen)
+            for organization in organizations:
+                yield organization
+            if looks * _ASKED >= _STEP:
+                looks = 0
+                yield None
 
 
 class FileRecalls(Recalls):
@@ -66,18 +87,19 @@ class FileRecalls(Recalls):
         self.failures = (sqlite3.Error, SQLAlchemyError)
         self._counter: Final = str(select(func.max(tables.epochs.c.value)).compile(dialect=dialect))
 
-    async def receive(self, driver: Any, changes: ReadChanges) -> AsyncGenerator[str | None]:
-        seen, looks = self._read(driver), 0
-        while True:
-            await pause(_POLLED)
-            looks += 1
-            if self._read(driver) != seen:
-                seen, organizations = await changes(seen)
-                for organization in organizations:
-                    yield organization
-            elif looks * _POLLED >= _STEP:
-                looks = 0
-                yield None
+    async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
+        async with connect() as driver:
+            seen, looks = self._read(driver), 0
+            while True:
+                await pause(_POLLED)
+                looks += 1
+                if self._read(driver) != seen:
+                    seen, organizations = await changes(seen)
+                    for organization in organizations:
+                        yield organization
+                elif looks * _POLLED >= _STEP:
+                    looks = 0
+                    yield None
 
     def _read(self, driver: Any) -> int:
         ((counter,),) = driver.execute(self._counter).fetchall()
@@ -110,13 +132,14 @@ class Notifications(Recalls):
         payload = self._start + write_id(organization).hex()
         connection.execute(select(func.pg_notify(_CHANNEL, payload)))
 
-    async def receive(self, driver: Any, changes: ReadChanges) -> AsyncGenerator[str | None]:
-        async for payloads in self._receive(driver):
-            if not payloads:
-                yield None
-            for payload in payloads:
-                if payload.startswith(self._start):
-                    yield read_id(bytes.fromhex(payload.removeprefix(self._start)))
+    async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
+        async with connect() as driver:
+            async for payloads in self._receive(driver):
+                if not payloads:
+                    yield None
+                for payload in payloads:
+                    if payload.startswith(self._start):
+                        yield read_id(bytes.fromhex(payload.removeprefix(self._start)))
 
 
 async def _of_psycopg(driver: Any) -> AsyncGenerator[list[str]]:
@@ -172,10 +195,10 @@ async def _readable(descriptor: int, seconds: float) -> None:
         loop.remove_reader(descriptor)
 
 
-def recalls_of(dialect: Dialect, tables: Tables, prefix: str) -> Recalls | None:
-    """Return how a database passes recalls; None: it cannot."""
+def recalls_of(dialect: Dialect, tables: Tables, prefix: str) -> Recalls:
+    """Return how a database passes recalls."""
     if dialect.name == "sqlite":
         return FileRecalls(tables, dialect)
     if dialect.name == "postgresql" and dialect.driver in {"psycopg", "psycopg_async", "asyncpg"}:
         return Notifications(prefix, dialect.driver)
-    return None
+    return PolledRecalls()

@@ -286,18 +286,14 @@ class SqlStore(PrimaryStore):
 
     async def recall(self, organization: str) -> None:
         recalls = self._recalls
-        if recalls is not None and recalls.sends:
+        if recalls.sends:
             await self._write(lambda connection: recalls.send(connection, organization))
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls
-        if passed is None:
-            return
+        received = passed.receive(self._executors.here().dedicated, self.changes)
         try:
-            async with (
-                self._executors.here().dedicated() as driver,
-                aclosing(passed.receive(driver, self.changes)) as recalls,
-            ):
+            async with aclosing(received) as recalls:
                 async for organization in recalls:
                     yield organization
         except passed.failures as failure:
