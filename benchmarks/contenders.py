@@ -35,7 +35,12 @@ def nothing(limits: Limits):
     return bare()
 
 
-def lockgate(limits: Limits, clock: Callable[[], int] | None = None, store: Store | None = None):
+def lockgate(
+    limits: Limits,
+    clock: Callable[[], int] | None = None,
+    store: Store | None = None,
+    lease: float | None = None,
+):
     """lockgate as its users put it: a pepper, scopes on every route, the memory store."""
     store = store or MemoryStore()
     gate = Gate(
@@ -44,6 +49,7 @@ def lockgate(limits: Limits, clock: Callable[[], int] | None = None, store: Stor
         peppers=[PEPPER],
         plans=PlanBook([Plan("bench", *limits, concurrent=None)], default="bench"),
         clock=clock,
+        lease=lease,
         # Beside other work, an answer after the default deadline counts as slow, not as a 503.
         store_options=StoreOptions(deadline=30.0),
     )
@@ -55,6 +61,11 @@ def lockgate(limits: Limits, clock: Callable[[], int] | None = None, store: Stor
 def lockgate_redis(limits: Limits):
     """The same, with the keys and the windows in Redis."""
     return lockgate(limits, store=open_store(os.environ[REDIS]))
+
+
+def lockgate_leased(limits: Limits):
+    """The same, with quota leases."""
+    return lockgate(limits, store=open_store(os.environ[REDIS]), lease=1)
 
 
 def floor_redis(limits: Limits):

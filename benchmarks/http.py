@@ -35,14 +35,16 @@ class Served(NamedTuple):
     """What a contender served: requests a second, and microseconds of its CPU time for each."""
 
     rate: Spread
-    of_bare: Spread
+    of_other: Spread
     cpu: Spread
-    cpu_of_bare: Spread
-    """The bare application's CPU time, divided by the contender's."""
+    of_cpu: Spread
+    """The other's CPU time, divided by the contender's."""
 
 
-def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> dict[str, Served]:
-    """Print and return the throughput of contenders, the bare application among them."""
+def compare(
+    everybody: Mapping[str, str], rounds: int, seconds: int, beside: str = BARE
+) -> dict[str, Served]:
+    """Print and return the throughput of contenders, and its ratio to that of one of them."""
     pinned = pin(os.getpid(), LAST)
     with ExitStack() as servers:
         servers.callback(unpin, os.getpid())
@@ -59,15 +61,15 @@ def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> dict[str
         figures = in_turns({name: lambda name=name: turn(name) for name in turns}, rounds)
     served: dict[str, Served] = {}
     for name in figures:
-        cpu = {which: spent[which][1:] for which in (name, BARE)}  # The first did not count.
+        cpu = {which: spent[which][1:] for which in (name, beside)}  # The first did not count.
         served[name] = Served(
             Spread.of(figures[name]),
-            ratio(figures, name, BARE),
+            ratio(figures, name, beside),
             Spread.of(cpu[name]),
-            ratio(cpu, BARE, name),
+            ratio(cpu, beside, name),
         )
     rows = [
-        [name, f"{one.rate:.0f}", f"{one.of_bare:.2f}", f"{one.cpu:.0f}", f"{one.cpu_of_bare:.2f}"]
+        [name, f"{one.rate:.0f}", f"{one.of_other:.2f}", f"{one.cpu:.0f}", f"{one.of_cpu:.2f}"]
         for name, one in served.items()
     ]
     title = (
@@ -75,7 +77,7 @@ def compare(everybody: Mapping[str, str], rounds: int, seconds: int) -> dict[str
         f"(one uvicorn process each, {pinned}; median and quartiles of {rounds} rounds "
         f"of {seconds} s, in turns)"
     )
-    columns = ["", "requests/s", "of bare", "server CPU us", "bare's CPU / its own"]
+    columns = ["", "requests/s", f"of {beside}", "server CPU us", "the other's CPU / its own"]
     table(title, columns, rows)
     return served
 

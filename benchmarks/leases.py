@@ -2,20 +2,24 @@
 
 First a simulation over a store in memory, with a clock of its own: processes that together ask for
 1.3 times the limit of one organization, and an oracle that knows how much could have been admitted.
-Then admissions a second of one process, with leases and without, on three stores in turns.
+Then admissions a second of one process, with leases and without, on three stores in turns; what
+four processes admit in a second of CPU time beside one; and requests over HTTP.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import tempfile
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
 from sqlalchemy import create_engine
@@ -27,6 +31,8 @@ from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.leasing import LeasingStore
 from tests.servers import postgres, redis_server
 
+from .contenders import REDIS
+from .http import compare
 from .measure import Spread, in_turns, ratio, table
 from .pages import Cells, Part, Run, Table, parser
 from .workload import draft, random_keys
@@ -72,7 +78,23 @@ SPEED = Part(
         ),
     ),
 )
-PARTS = (SIMULATED, SPEED)
+FLEET = Part(
+    "lease-fleet",
+    "scale.md",
+    (
+        Table(
+            ("admissions a second of CPU time", "one process", "four, each", "four to one"),
+            STORES,
+        ),
+    ),
+)
+SERVED = {"memory": "lockgate", "Redis": "lockgate_redis", "Redis, leases": "lockgate_leased"}
+HTTP = Part(
+    "lease-http",
+    "scale.md",
+    (Table(("requests a second over HTTP", "median", "of memory"), tuple(SERVED)),),
+)
+PARTS = (SIMULATED, SPEED, FLEET, HTTP)
 
 
 class _Clock:
@@ -199,15 +221,83 @@ def measured(name: str, url: str, rounds: int, number: int) -> dict[int, tuple[S
     return found
 
 
+def _admit(url: str, text: str, seconds: float, counts: Connection) -> None:
+    """Admit for some seconds; send the admissions and the CPU time that they took."""
+    plans = PlanBook([Plan("bench", 10**9, 10**9, 10**9, None)], default="bench")
+
+    async def admit() -> None:
+        gate = Gate(url, brand="acme", peppers=[_PEPPER], plans=plans, lease=1)
+        for _ in range(1000):
+            await gate.authenticate(text)
+        counts.send("ready")
+        await asyncio.to_thread(counts.recv)
+        number, began, ends = 0, process_time(), perf_counter() + seconds
+        while perf_counter() < ends:
+            for _ in range(200):
+                await gate.authenticate(text)
+            number += 200
+        counts.send(number / (process_time() - began))
+        await gate.close()
+
+    asyncio.run(admit())
+
+
+def together(url: str, text: str, processes: int, seconds: float) -> float:
+    """Return the admissions of each of some processes in a second of its CPU time."""
+    context = get_context("spawn")
+    running: list[tuple[Any, Connection]] = []
+    for _ in range(processes):
+        mine, its = context.Pipe()
+        process = context.Process(target=_admit, args=(url, text, seconds, its))
+        process.start()
+        running.append((process, mine))
+    for _, counts in running:
+        counts.recv()
+    for _, counts in running:
+        counts.send("go")
+    found = [counts.recv() for _, counts in running]
+    for process, _ in running:
+        process.join()
+    return sum(found) / processes
+
+
+def fleet(name: str, url: str, rounds: int, seconds: float) -> tuple[str, str, str]:
+    """Return what one process and four admit in a second of CPU time, and the ratio."""
+    plans = PlanBook([Plan("bench", 10**9, 10**9, 10**9, None)], default="bench")
+
+    async def made() -> str:
+        gate = Gate(url, brand="acme", peppers=[_PEPPER], plans=plans)
+        created = await gate.keys.create(f"org_fleet_{name}", "bench", ["*"])
+        await gate.close()
+        return created.text
+
+    text = asyncio.run(made())
+    turns = {
+        f"{number}": lambda number=number: together(url, text, number, seconds) for number in (1, 4)
+    }
+    figures = in_turns(turns, rounds)
+    one, four = Spread.of(figures["1"]), Spread.of(figures["4"])
+    return f"{one.median:,.0f}", f"{four.median:,.0f}", f"{ratio(figures, '4', '1'):.2f}"
+
+
+def served(url: str, rounds: int, seconds: int) -> Cells:
+    """Return requests a second over HTTP, and their ratio to those on a store in memory."""
+    os.environ[REDIS] = url
+    found = compare(SERVED, rounds, seconds, beside="memory")
+    return {name: (f"{one.rate.median:,.0f}", f"{one.of_other:.2f}") for name, one in found.items()}
+
+
 def main() -> None:
     options = parser("benchmarks.leases", __doc__)
     options.add_argument("--quick", action="store_true", help="few rounds, to see that all runs")
     chosen = options.parse_args()
     rounds, number = (3, 500) if chosen.quick else (9, 4000)
+    seconds = 1 if chosen.quick else 3
     about = Run("benchmarks.leases", "sqlalchemy", "redis", "psycopg")
     fleets: Cells = {fleet.name: simulated(fleet) for fleet in FLEETS}
     _show(SIMULATED, fleets)
     cells: dict[str, tuple[str, ...]] = {}
+    of_fleets: dict[str, tuple[str, ...]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(redis_server())
@@ -221,11 +311,17 @@ def main() -> None:
                 without, leased, times = found
                 row = f"{without.median:,.0f}", f"{leased.median:,.0f}", f"{times:.1f}"
                 cells[f"{name}, {flight} in flight"] = row
+            of_fleets[name] = fleet(name, store, min(rounds, 5), seconds)
+        over_http = served(server.url(), rounds, seconds)
     _show(SPEED, cells)
+    _show(FLEET, of_fleets)
+    _show(HTTP, over_http)
     if chosen.markdown:
         line = about.line(f"SQLite {sqlite3.sqlite_version}")
         SIMULATED.write(line, fleets)
         SPEED.write(line, cells)
+        FLEET.write(line, of_fleets)
+        HTTP.write(line, over_http)
 
 
 def _show(part: Part, cells: Cells) -> None:

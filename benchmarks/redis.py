@@ -253,9 +253,9 @@ def write(line: str, alone: Figures, crowd: Figures, served: dict[str, http.Serv
     """Write the figures into the pages."""
     applications: Cells = {
         name: [
-            beside(one.rate, one.of_bare, ""),
+            beside(one.rate, one.of_other, ""),
             f"{one.cpu.median:.0f} us",
-            f"{one.cpu_of_bare:.2f}",
+            f"{one.of_cpu:.2f}",
         ]
         for name, one in served.items()
     }
