@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
@@ -163,3 +164,20 @@ def test_a_path_that_is_no_regular_file_is_not_compared(tmp_path: Path) -> None:
         folder.rmdir()
         opened.check()
         folder.mkdir()
+
+
+def test_a_file_is_not_taken_for_replaced_while_another_thread_closes_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.db"
+    path.touch()
+    file = OpenedFile(path)
+    file.remember()
+    read = os.stat
+
+    def closed_meanwhile(*args: Any, **options: Any) -> os.stat_result:
+        file.forget()
+        return read(*args, **options)
+
+    monkeypatch.setattr("lockgate.stores.sql.opened_file.os.stat", closed_meanwhile)
+    file.check()

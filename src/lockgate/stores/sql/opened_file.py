@@ -81,7 +81,8 @@ class OpenedFile:
             ReplacedFile: it names another file, or none. The log says so once a minute. Calls
                 succeed again as soon as the file is back.
         """
-        if self._opened is None:
+        opened = self._opened  # Another thread may forget it meanwhile.
+        if opened is None:
             return
         try:
             found = os.stat(self._file)
@@ -89,7 +90,7 @@ class OpenedFile:
             found = None
         except OSError:
             return  # As of a folder that this user may not search any more.
-        if found is None or (found.st_dev, found.st_ino) != self._opened:
+        if found is None or (found.st_dev, found.st_ino) != opened:
             problem = ReplacedFile(self._file, exists=found is not None)
             self._log.error(str(problem))
             raise problem
