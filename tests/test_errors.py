@@ -180,11 +180,21 @@ def test_a_concurrent_limit_names_the_exceeded_limit() -> None:
 
 def test_a_rate_limit_names_the_exceeded_window() -> None:
     """Spec 7.2."""
-    assert RateLimitExceeded("hour", 100, 99, 1_800).body() == {
+    assert RateLimitExceeded("hour", 100, 99, 1_800, 2).body() == {
         "error": "Too many requests: 99 of 100 used in the last hour; try again in 1800 s.",
         "code": "RATE_LIMIT_EXCEEDED",
         "retryAfter": 1_800,
         "limits": {"type": "hour", "limit": 100, "used": 99},
+    }
+
+
+def test_a_refusal_for_another_reason_than_the_units_used_does_not_name_them() -> None:
+    """Units that are leased, too many holds, or the share of a process whose store is away."""
+    assert RateLimitExceeded("hour", 100, 5, 20, limit_name="tokens").body() == {
+        "error": "Too many requests for 'tokens' at present; try again in 20 s.",
+        "code": "RATE_LIMIT_EXCEEDED",
+        "retryAfter": 20,
+        "limits": {"type": "hour", "limit": 100, "used": 5, "name": "tokens"},
     }
 
 

@@ -454,6 +454,7 @@ class RateLimitExceeded(Refusal):
     sentence = (
         "Too many requests{of}: {used} of {limit} used {when}; " + "try again in {retry_after} s."
     )
+    held_back = "Too many requests{of} at present; try again in {retry_after} s."
     never = (
         "A request of cost {cost} is never admitted{of}, however long you wait: "
         + "the limit of the {type} is {limit}."
@@ -482,6 +483,9 @@ class RateLimitExceeded(Refusal):
         self.since = self.until = 0
         self.ends_at = ends_at
         sentence = self.never if cost > limit else self.sentence
+        if used + cost <= limit:
+            # Leases, the bounds of holds and of counts, or the share of a process leave no room.
+            sentence = self.held_back
         of, end = "" if limit_name is None else f" for '{limit_name}'", ""
         if ends_at is not None:
             sentence, end = self.not_before, iso8601(ends_at)
@@ -517,6 +521,7 @@ class ConcurrentLimitExceeded(RateLimitExceeded):
     sentence = (
         "Too many jobs at a time: {used} of {limit} slots are taken; try again in {retry_after} s."
     )
+    held_back = sentence
 
     def __init__(self, limit: int, used: int, retry_after: int) -> None:
         super().__init__("concurrent", limit, used, retry_after, cost=0)
