@@ -104,8 +104,8 @@ class Oracle:
             for place, (asked, limit) in enumerate(zip(units, limits, strict=True))
         )
 
-    def wait(self, units: tuple[int, ...], now: int) -> int:
-        """Return the longest wait of all windows, by trying each instant at which units leave."""
+    def waits(self, units: tuple[int, ...], now: int) -> tuple[int, ...]:
+        """Return the wait of each window, by trying each instant at which units leave."""
         waits: list[int] = []
         for place, (asked, window) in enumerate(zip(units, self.limits.windows, strict=True)):
             limit = window.limit or 0
@@ -120,7 +120,7 @@ class Oracle:
                 if sum(count for end, count in leaving if end > instant) + asked <= limit
             )
             waits.append(at - now)
-        return max(waits)
+        return tuple(waits)
 
 
 EXACT = (
@@ -172,7 +172,7 @@ class HoldMachine(RuleBasedStateMachine):
             self.oracle.out[id] = Out(units, self.now + span, span)
         else:
             assert not answer.done
-            assert answer.wait == self.oracle.wait(units, self.now)
+            assert answer.waits == self.oracle.waits(units, self.now)
 
     @rule(id=st.sampled_from(IDS), used=st.none() | st.integers(0, 60))
     def settle(self, id: str, used: int | None) -> None:
@@ -212,11 +212,12 @@ class HoldMachine(RuleBasedStateMachine):
         )  # Asking changes nothing: a later call may be of an earlier time.
         oracle.move_to(self.now)
         before = [self.real.budgets.get(field) for field in self.limits.fields]
-        look = Look(self.limits.fields)
+        look = Look(self.limits, (1,) * len(before), 1000)
         answer, after = apply(look, before, self.now)
         assert answer.used == tuple(map(oracle.counted, range(len(before))))
         held = [sum(hold.units[n] for hold in oracle.out.values()) for n in range(len(before))]
         assert answer.units == tuple(held)
+        assert answer.waits == oracle.waits(look.units, self.now)
         assert not changed(look, before, after)
 
 

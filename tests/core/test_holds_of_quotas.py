@@ -68,7 +68,7 @@ class Charged:
         return self.apply(Renew(id, self.limits.fields, span, self.limits.quotas), now)
 
     def look(self, now: int) -> HoldAnswer:
-        return self.apply(Look(self.limits.fields, quotas=self.limits.quotas), now)
+        return self.apply(Look(self.limits, (1,) * len(self.limits.fields), 1000), now)
 
 
 class Oracle:

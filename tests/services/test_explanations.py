@@ -128,10 +128,21 @@ def test_budgets_of_holds_are_explained_with_what_is_held(url: str, drive: Drive
     for _ in range(2):
         assert shown() == [("tokens", "hold", 100, 0, 0, 100)]
     first = drive(gate.holds.take("org_1", {TOKENS: 60}))
-    drive(gate.holds.take("org_1", {TOKENS: 30}))
+    second = drive(gate.holds.take("org_1", {TOKENS: 30}))
     assert shown() == [("tokens", "hold", 100, 90, 90, 10)]
+    (window,) = drive(gate.explain("org_1", cost=10)).limits[0].windows
+    assert window.until is None
+    found = drive(gate.explain("org_1", cost=11))
+    (window,) = found.limits[0].windows
+    assert window.until is not None
+    # The first hold leaves the minute a minute after its deadline.
+    after = window.until - found.at - MINUTE
+    assert 0 < first.seconds * SECOND - after < MINUTE
+    (window,) = drive(gate.explain("org_1", cost=101)).limits[0].windows
+    assert window.until is None
     assert drive(gate.holds.settle(first.id, 12))
     assert shown() == [("tokens", "hold", 100, 42, 30, 58)]
+    assert drive(gate.holds.settle(second.id))
 
 
 def test_limits_by_address_and_by_user_are_explained_where_these_are_given(

@@ -109,7 +109,7 @@ def test_a_soft_quota_takes_more_and_tells_its_use() -> None:
     gate, clock, _ = bench(MARCH, hold_options=HoldOptions(limits=[OVERAGE]))
     with gate.hold("org_1", {OVERAGE: 500}) as hold:
         (usage,) = run(gate.holds.usage("org_1"))
-        assert usage == (OVERAGE, "month", 100, 500, 500)
+        assert usage == (OVERAGE, "month", 100, 500, 500, MARCH + 31 * DAY)
         hold.used(300)
     (usage,) = run(gate.holds.usage("org_1"))
     assert (usage.used, usage.held) == (300, 0)

@@ -291,7 +291,7 @@ class TellsTheWaitOfWhatIsUsedAlone(HoldMutant):
         if isinstance(action, Take) and not answer.done:
             used = [one and one._replace(held=()) for one in before]
             alone = apply(_with_limit(action, LARGEST), used, now, kept)[0]
-            answer = answer._replace(wait=max(alone.wait, 1))
+            answer = answer._replace(waits=(max(alone.wait, 1),))
         return answer, after
 
 

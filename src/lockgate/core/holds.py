@@ -143,10 +143,24 @@ class Renew(NamedTuple):
 class Look(NamedTuple):
     """Reads budgets, and changes nothing."""
 
-    fields: tuple[str, ...]
+    limits: LimitWindows
+    """As of :class:`Take`."""
+    units: tuple[int, ...]
+    """Those whose wait is asked for, as of :class:`Take`."""
+    most: int
+    """As of :class:`Take`."""
     id: str = ""
     """Of no hold."""
-    quotas: Quotas = ()
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the windows."""
+        return self.limits.fields
+
+    @property
+    def quotas(self) -> Quotas:
+        """The calendars of the windows."""
+        return self.limits.quotas
 
 
 HoldAction: TypeAlias = Take | Settle | Renew | Look
@@ -179,14 +193,22 @@ class HoldAnswer(NamedTuple):
     units: tuple[int, ...]
     """The units of this hold in each window, before it was settled; 0 if it had ended. After
     :class:`Look` those of all holds that are out."""
-    refused_by: int | None = None
-    """Index of the refusing window with the longest wait; None: none refuses."""
-    wait: int = 0
-    """Microseconds after which the units fit, if no other hold is taken or renewed and each is used
-    in full at its deadline; the span of a window whose limit they exceed, or the rest of the
-    period."""
+    waits: tuple[int, ...] = ()
+    """Of each window, the microseconds after which the units to take fit, if no other hold is taken
+    or renewed and each is used in full at its deadline; the span of a window whose limit they
+    exceed, or the rest of the period; 0: they fit. Empty: the action takes none."""
     counts: tuple[Count, ...] = ()
     """The units of holds that this call has counted in periods."""
+
+    @property
+    def wait(self) -> int:
+        """The longest wait, in microseconds."""
+        return max(self.waits, default=0)
+
+    @property
+    def refused_by(self) -> int | None:
+        """Index of the window with the longest wait; None: none refuses."""
+        return self.waits.index(self.wait) if self.wait else None
 
 
 @lru_cache(4096)
@@ -251,12 +273,13 @@ def apply(
         answer = answer._replace(deadline=now + action.span if any(mine) else now)
     elif isinstance(action, Look):
         counts.clear()
-        answer = answer._replace(units=tuple(_held(budget.held) for budget in kept))
+        units = tuple(_held(budget.held) for budget in kept)
+        answer = answer._replace(units=units, waits=_waits(action, before, kept, now, fields))
     elif not any(mine):
-        new_fields = sum(one is None for one in before)
-        crowded = bool(new_fields) and fields + new_fields > FIELDS_AT_MOST
-        answer = _judged(action, before, kept, now, crowded=crowded)
+        waits = _waits(action, before, kept, now, fields)
+        answer = answer._replace(done=not any(waits), waits=waits)
         if answer.done:
+            answer = answer._replace(deadline=now + action.span, units=action.units)
             kept = [
                 _taken(budget, action, units, window.grain, now)
                 for budget, units, window in zip(
@@ -360,20 +383,22 @@ def _held(holds: Iterable[Held]) -> int:
     return min(LARGEST, sum(one.units for one in holds))
 
 
-def _judged(
-    action: Take,
+def _waits(
+    action: Take | Look,
     before: Sequence[Budget | None],
     kept: Sequence[Budget],
     now: int,
-    *,
-    crowded: bool,
-) -> HoldAnswer:
-    """Return whether the units fit all windows, and if not, the longest wait."""
-    refused_by: int | None = None
-    longest = 0
-    windows = action.limits.windows
-    for index, (budget, units, window) in enumerate(zip(kept, action.units, windows, strict=True)):
-        quota = action.quotas[index] if action.quotas else None
+    fields: int,
+) -> tuple[int, ...]:
+    """Return the microseconds after which units fit each window."""
+    new_fields = sum(one is None for one in before)
+    crowded = bool(new_fields) and fields + new_fields > FIELDS_AT_MOST
+    quotas = action.quotas or (None,) * len(kept)
+    waits: list[int] = []
+    for index, (budget, units, window) in enumerate(
+        zip(kept, action.units, action.limits.windows, strict=True)
+    ):
+        quota = quotas[index]
         if quota is None:
             wait = _wait(budget, window, units, now)
         else:
@@ -382,12 +407,8 @@ def _judged(
             wait = max(wait, min(one.deadline for one in budget.held) - now)
         if crowded and before[index] is None:
             wait = max(wait, DAY)
-        if wait > longest:
-            refused_by, longest = index, wait
-    is_taken = refused_by is None
-    deadline = now + action.span if is_taken else now
-    held = action.units if is_taken else (0,) * len(kept)
-    return HoldAnswer(is_taken, now, deadline, (), held, refused_by, longest)
+        waits.append(wait)
+    return tuple(waits)
 
 
 def _wait(budget: Budget, window: Window, units: int, now: int) -> int:

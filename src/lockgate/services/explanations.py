@@ -299,7 +299,7 @@ class Explanations:
             if lacks and (refused is None or _later(shown.until, refused.until)):
                 refused = _full(shown, request.cost, out)
         named = [one async for one in self._named(organization, plan, key, now, request.cost)]
-        named += await self._budgets(organization, key)
+        named += await self._budgets(organization, key, request.cost)
         named += await self._outside(request, now)
         for limit, shown in ((one, shown) for one in named for shown in one.windows):
             charged = limit.source in ("plan", "key") or limit.limit in request.limits
@@ -427,12 +427,14 @@ class Explanations:
             windows.append(WindowExplanation(window.name, most, reading.used[0], left, until))
         return LimitExplanation(limit, tuple(windows), source)
 
-    async def _budgets(self, organization: str, key: ApiKey | None) -> list[LimitExplanation]:
+    async def _budgets(
+        self, organization: str, key: ApiKey | None, cost: int
+    ) -> list[LimitExplanation]:
         """Read the windows of the limits that holds of this process are taken of."""
         windows: dict[Limit, list[WindowExplanation]] = {}
-        for one in await self._holds.usage(organization, None if key is None else key.id):
+        for one in await self._holds.usage(organization, None if key is None else key.id, cost):
             left = max(0, one.most - one.used)
-            shown = WindowExplanation(one.window, one.most, one.used, left, None, one.held)
+            shown = WindowExplanation(one.window, one.most, one.used, left, one.until, one.held)
             windows.setdefault(one.limit, []).append(shown)
         return [LimitExplanation(limit, tuple(all), "hold") for limit, all in windows.items()]
 

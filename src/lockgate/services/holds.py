@@ -68,6 +68,9 @@ class BudgetUsage(NamedTuple):
     """The units used, and those that are held."""
     held: int
     """The units of the holds that are out."""
+    until: int | None
+    """The instant in microseconds at which the units that were asked about fit, if no other hold is
+    taken or renewed; of a calendar quota the end of its period; None: they fit, or never do."""
 
 
 class Holds:
@@ -215,12 +218,16 @@ class Holds:
 
         return Hold(self, begin, names, self._lasts(seconds), is_new=False)
 
-    async def usage(self, organization: str, key: str | None = None) -> tuple[BudgetUsage, ...]:
+    async def usage(
+        self, organization: str, key: str | None = None, units: int = 1
+    ) -> tuple[BudgetUsage, ...]:
         """Return what is used and held of each of :attr:`limits`, and change nothing.
 
         Args:
             organization: the organization's id.
             key: the id of one of its keys; None leaves out the limits by key.
+            units: the units of each limit whose :attr:`BudgetUsage.until` is asked for, 1 to
+                2**53 - 1.
 
         Raises:
             StoreUnavailable: the store did not answer.
@@ -231,13 +238,23 @@ class Holds:
             return ()
         with asking(self._events):
             named = _of(organization, budgets(found))
-            look = Look(named.fields, quotas=named.quotas)
+            look = Look(named, (units,) * len(named.fields), self._at_most)
             answer = await self._store.hold(organization, look, self._now())
-        rows = zip(named.names, named.windows, named.marks, answer.used, answer.units, strict=True)
-        return tuple(
-            BudgetUsage(limits[name], window.name, most or 0, used, held)
-            for name, window, most, used, held in rows
-        )
+        rows: list[BudgetUsage] = []
+        for place, window in enumerate(named.at(answer.now).windows):
+            most = named.marks[place] or 0
+            until = answer.now + answer.waits[place] if answer.waits[place] else None
+            rows.append(
+                BudgetUsage(
+                    limits[named.names[place]],
+                    window.name,
+                    most,
+                    answer.used[place],
+                    answer.units[place],
+                    ends_of(window) or (until if units <= most else None),
+                )
+            )
+        return tuple(rows)
 
     def refuse_names(self, limits: Iterable[Limit]) -> None:
         """Refuse limits of rules that have the name of one that holds are taken of.

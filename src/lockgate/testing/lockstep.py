@@ -145,7 +145,7 @@ def _of_hold(call: Call, expected: HoldAnswer, got: HoldAnswer) -> str:
         return "W9" if any(map(int.__eq__, got.used, expected.used)) else "H1"
     if got.deadline != expected.deadline or got.counts != expected.counts:
         return "H2"
-    return "W6" if got.wait != expected.wait else "W14"
+    return "W6" if got.waits != expected.waits else "W14"
 
 
 def _of_key(expected: ApiKey, got: ApiKey) -> str:

@@ -238,11 +238,11 @@ class StoreMachine(RuleBasedStateMachine):
             self._call("hold", organization, settled, self.now)
 
     @precondition(needs("holds"))
-    @rule(organization=ORGANIZATION, limits=LIMITS, which=WHICH)
-    def look(self, organization: str, limits: tuple[Limit, ...], which: int) -> None:
+    @rule(organization=ORGANIZATION, limits=LIMITS, which=WHICH, units=st.integers(1, 6))
+    def look(self, organization: str, limits: tuple[Limit, ...], which: int, units: int) -> None:
         """Read budgets, of which some may be new."""
         if (named := bound(limits, self._keys[which][1].id)) is not None:
-            look = Look(budgets(named).fields, quotas=named.quotas)
+            look = Look(budgets(named), (units,) * len(named.fields), 3)
             self._call("hold", organization, look, self.now)
 
     @precondition(needs("windows"))

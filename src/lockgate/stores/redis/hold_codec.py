@@ -24,15 +24,14 @@ def write_action(action: HoldAction, now: int) -> tuple[bytes, tuple[bytes, ...]
     """
     spans = [span_of(field) for field in action.fields]
     span = most = 0
-    if isinstance(action, Take):
-        verb, span, most = b"take", action.span, action.most
+    if isinstance(action, Take | Look):
+        verb, most = b"look", action.most
+        if isinstance(action, Take):
+            verb, span = b"take", action.span
         windows = zip(spans, action.limits.windows, action.units, strict=True)
         rows = [(length, one.limit or 0, one.grain, units) for length, one, units in windows]
     elif isinstance(action, Renew):
         verb, span = b"renew", action.span
-        rows = [(length, 0, 0, 0) for length in spans]
-    elif isinstance(action, Look):
-        verb = b"look"
         rows = [(length, 0, 0, 0) for length in spans]
     else:
         verb = b"settle"
@@ -69,7 +68,7 @@ def read_moved(answer: Sequence[Any]) -> int | None:
 
 def read_answer(answer: Sequence[Any]) -> HoldAnswer:
     """Decode the answer of ``hold.lua``."""
-    done, now, deadline, refused_by, wait, used, units, counts = answer
+    done, now, deadline, waits, used, units, counts = answer
     form = Struct(f"<{len(used) // 8}d")
     return HoldAnswer(
         bool(done),
@@ -77,7 +76,6 @@ def read_answer(answer: Sequence[Any]) -> HoldAnswer:
         deadline,
         tuple(map(int, form.unpack(used))),
         tuple(map(int, form.unpack(units))),
-        None if refused_by < 0 else refused_by,
-        wait,
+        tuple(map(int, form.unpack(waits))) if waits else (),
         tuple(Count(*map(int, row)) for row in _COUNT.iter_unpack(counts)),
     )

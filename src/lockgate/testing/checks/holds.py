@@ -47,6 +47,10 @@ def renew(id: int, limits: LimitWindows, span: int = MINUTE) -> Renew:
     return Renew(id_of(id), limits.fields, span, limits.quotas)
 
 
+def look(limits: LimitWindows, units: int = 1, most: int = MOST) -> Look:
+    return Look(limits, (units,) * len(limits.fields), most)
+
+
 @alone("H1", "holds")
 async def units_that_are_held_are_counted_in_full(store: Store, __: Factory) -> None:
     tokens = of(TOKENS)
@@ -59,13 +63,13 @@ async def units_that_are_held_are_counted_in_full(store: Store, __: Factory) -> 
 @alone("H1", "holds")
 async def budgets_are_read_without_a_change(store: Store, __: Factory) -> None:
     both = of(TOKENS, IMAGES)
-    await store.hold("org_1", Look(both.fields), NOW)
+    await store.hold("org_1", look(both), NOW)
     await store.hold("org_1", take(1, both, 60, 60, 3), NOW)
     await store.hold("org_1", take(2, both, 20, 20, 2), NOW)
     await store.hold("org_1", settle(2, both, 5), NOW + 1)
     for later in (1, MINUTE - 1, MINUTE, 2 * MINUTE, HOUR + MINUTE, -SECOND, SECOND):
-        await store.hold("org_1", Look(both.fields), NOW + later)
-    await store.hold("org_2", Look(both.fields), NOW)
+        await store.hold("org_1", look(both), NOW + later)
+    await store.hold("org_2", look(both), NOW)
     await store.hold("org_1", settle(1, both, 1), NOW + 2)
 
 
@@ -237,10 +241,6 @@ async def many_settled_holds_share_cells(store: Store, __: Factory) -> None:
     for later in (*range(0, 16 * MINUTE, 55 * SECOND), 3 * MINUTE, -MINUTE):
         await store.hold("org_1", renew(500, many), now + later)
         await store.hold("org_1", take(501, many, 9000), now + later)
-
-
-def look(limits: LimitWindows) -> Look:
-    return Look(limits.fields, quotas=limits.quotas)
 
 
 @alone("H1", "holds")

@@ -17,9 +17,9 @@
 -- units used, -1 for all that are held, packed; then the fields of the windows; and, if one is a calendar quota,
 -- for each window the first instants of its periods, packed, empty for a sliding one.
 --
--- Returns whether it was done, the instant, the deadline, the index of the refusing window or -1 and its
--- wait; then the units counted in each window and those of this hold, both packed; after look those of
--- all holds; and the units counted in periods, packed, for each the index, the first instant, the units
+-- Returns whether it was done, the instant and the deadline; then of each window the wait of the units to
+-- take, empty if there are none, the units counted and those of this hold, after look those of all holds,
+-- each packed; and the units counted in periods, packed, for each the index, the first instant, the units
 -- used before and after. Returns the instant alone if it needs the periods of another.
 --
 -- include: time.lua
@@ -359,9 +359,10 @@ for index = 1, number do
   budgets[index], fresh = budget, fresh + (stored[index] and 0 or 1)
 end
 
-local refusing, longest, units_held = -1, 0, ''
+local waits, units_held = '', ''
 local takes, looks = verb == 'take' and not done, verb == 'look'
-if takes then
+if takes or looks then
+  done = takes
   local is_crowded = fresh > 0 and call('HLEN', KEYS[1]) + fresh > FIELDS_AT_MOST
   for index, budget in ipairs(budgets) do
     local span, limit, _, units = read('<dddd', windows, 32 * index - 31)
@@ -374,11 +375,9 @@ if takes then
     if is_crowded and not stored[index] then
       wait = math.max(wait, DAY)
     end
-    if wait > longest then
-      longest, refusing = wait, index - 1
-    end
+    done = done and wait == 0
+    waits = waits .. write('<d', wait)
   end
-  done = refusing < 0
   deadline = done and now + lasts or now
 end
 
@@ -431,4 +430,4 @@ end
 if fresh > 0 and #changed > 0 then
   drop_empty_fields(KEYS[1], now)
 end
-return { done and 1 or 0, now, deadline, refusing, longest, counted, units_held, looks and '' or counts }
+return { done and 1 or 0, now, deadline, waits, counted, units_held, looks and '' or counts }
