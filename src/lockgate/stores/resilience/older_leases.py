@@ -23,6 +23,8 @@ Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, 
 them itself."""
 _POLLED: Final = 0.001, 0.05
 """Seconds between two looks at leases that are awaited: the first and the longest."""
+_SLOWER: Final = 1.25
+"""Each pause is as many times the one before, so the answer comes at most a quarter late."""
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -57,6 +59,6 @@ async def leases_ended(store: Store, organization: str) -> None:
     seconds, longest = _POLLED
     while (left := until - elapsing_clock()) > 0:
         await pause(min(seconds, left / SECOND))
-        seconds = min(2 * seconds, longest)
+        seconds = min(_SLOWER * seconds, longest)
         if older.isdisjoint(lease.id for lease in await store.quota_leases(organization)):
             return
