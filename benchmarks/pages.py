@@ -27,6 +27,7 @@ MODULES: Final = (
     "benchmarks.lookup",
     "benchmarks.dashboard",
     "benchmarks.leases",
+    "benchmarks.revocations",
     "benchmarks.worst",
     "tests.faults.campaign",
     "tests.outages.campaign",
