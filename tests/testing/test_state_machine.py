@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from lockgate import Store, run
+from lockgate import MemoryStore, Plan, Store, run
 from lockgate.testing import Broken
 from lockgate.testing.checks import Part
 from lockgate.testing.processes import share
-from lockgate.testing.state_machine import lockstep
+from lockgate.testing.state_machine import StoreMachine, lockstep
 from tests.examples.test_own_store import reopened
 
 from .mutants import AnybodyReleases, CostIgnored, LaterRevocationWins, Mutant
@@ -41,6 +42,19 @@ def test_a_walk_accepts_a_store_created_in_an_event_loop() -> None:
         return Mutant()
 
     lockstep(make, profile=settings(max_examples=5))
+
+
+def test_a_walk_accepts_a_store_that_keeps_a_record_until_those_before_it_are_due() -> None:
+    class Machine(StoreMachine):
+        make_store = staticmethod(MemoryStore)
+
+    walk: Any = Machine()
+    for name, step_back in ("narrow", 1), ("wide", 0):
+        walk.place("org_1", Plan(name, 3, 5, 7, concurrent=1), None, None, "user")
+        walk.the_clock_steps_back(step_back)
+    walk.remove_ended(0)
+    walk.place("org_1", Plan("narrow", 3, 5, 7, concurrent=1), None, None, "user")
+    walk.teardown()
 
 
 @pytest.mark.campaign
