@@ -90,6 +90,9 @@ class Budget(NamedTuple):
         return cls((used, oldest, first, last, count, value[ends:]), held, grain)
 
 
+_UNUSED: Final = Budget()
+_FITS: Final[tuple[int, ...]] = ()
+
 Quotas: TypeAlias = tuple[Quota | None, ...]
 """The calendar of each budget, its first day a date; None: a sliding window. Empty: all slide."""
 
@@ -246,47 +249,32 @@ def apply(
     """
     quotas = action.quotas or (None,) * len(before)
     periods = [None if quota is None else quota.period(now) for quota in quotas]
-    kept: list[Budget] = []
-    counts: list[Count] = []
-    for index, (field, quota) in enumerate(zip(action.fields, quotas, strict=True)):
-        budget = before[index] or Budget()
-        if quota is None:
-            kept.append(current(budget, span_of(field), now))
-        else:
-            budget, new = _in_period(budget, index, quota, span_of(field), now)
-            kept.append(budget)
-            counts += new
-    mine = [next((one for one in budget.held if one.id == action.id), None) for budget in kept]
-    units = tuple(0 if one is None else one.units for one in mine)
-    deadline = max((one.deadline for one in mine if one is not None), default=now)
-    answer = HoldAnswer(any(mine), now, deadline, (), units)
+    kept, counts = _present(action.fields, quotas, before, now)
+    mine = [_of_id(budget.held, action.id) for budget in kept]
+    is_out, waits = any(mine), _FITS
+    units = tuple([0 if held is None else held.units for held in mine])
+    deadline = max([now, *[held.deadline for held in mine if held is not None]]) if is_out else now
     if isinstance(action, Settle):
-        for index, (one, used) in enumerate(zip(mine, action.used, strict=True)):
-            if one is not None:
-                kept[index], new = _settled(kept[index], one, used, now, index, periods[index])
+        for index, held in enumerate(mine):
+            if held is not None:
+                kept[index], new = _settled(action, held, kept[index], now, index, periods[index])
                 counts += new
     elif isinstance(action, Renew):
-        kept = [
-            budget if one is None else _renewed(budget, one, now, action.span)
-            for budget, one in zip(kept, mine, strict=True)
-        ]
-        answer = answer._replace(deadline=now + action.span if any(mine) else now)
+        for index, held in enumerate(mine):
+            if held is not None:
+                kept[index], deadline = _renewed(kept[index], held, now, action.span)
     elif isinstance(action, Look):
         counts.clear()
-        units = tuple(_held(budget.held) for budget in kept)
-        answer = answer._replace(units=units, waits=_waits(action, before, kept, now, fields))
-    elif not any(mine):
+        units = tuple([_held(budget.held) for budget in kept])
         waits = _waits(action, before, kept, now, fields)
-        answer = answer._replace(done=not any(waits), waits=waits)
-        if answer.done:
-            answer = answer._replace(deadline=now + action.span, units=action.units)
-            kept = [
-                _taken(budget, action, units, window.grain, now)
-                for budget, units, window in zip(
-                    kept, action.units, action.limits.windows, strict=True
-                )
-            ]
-    return answer._replace(used=tuple(map(total, kept, periods)), counts=tuple(counts)), tuple(kept)
+    elif not is_out:
+        waits = _waits(action, before, kept, now, fields)
+        is_out = not any(waits)
+        if is_out:
+            units, deadline = action.units, now + action.span
+            kept = _taken(action, kept, deadline)
+    used = tuple(map(total, kept, periods))
+    return HoldAnswer(is_out, now, deadline, used, units, waits, tuple(counts)), tuple(kept)
 
 
 def changed(
@@ -298,14 +286,14 @@ def changed(
     return [
         (field, new)
         for field, old, new in zip(action.fields, before, after, strict=True)
-        if new != (old or Budget())
+        if new is not old and new != (old or _UNUSED)
     ]
 
 
 def total(budget: Budget, period: Period | None = None) -> int:
     """Return the units that a budget counts, of a calendar quota those in a period."""
     used = budget.cells[0] if period is None else _used_in(budget, period)
-    return min(LARGEST, used + _held(budget.held))
+    return min(LARGEST, used + _held(budget.held)) if budget.held else used
 
 
 def current(budget: Budget, span: int, now: int) -> Budget:
@@ -313,18 +301,54 @@ def current(budget: Budget, span: int, now: int) -> Budget:
 
     A clock that stepped back extends no hold beyond its span.
     """
-    cells, grain = pruned(budget.cells, span, budget.grain, now), budget.grain
-    if not budget.held:
-        return budget._replace(cells=cells)
-    for deadline, units in sorted((one.deadline, one.units) for one in budget.held):
+    cells, held, grain = budget
+    live = _live(held, now)
+    is_present = cells[3] <= now and (cells[1] > now - span or not cells[0])
+    if live is held and is_present:
+        return budget
+    cells = pruned(cells, span, grain, now)
+    for deadline, units in sorted((one.deadline, one.units) for one in held):
         if deadline <= now:
             cells = count_at(cells, grain, deadline, units)
-    live = tuple(
+    return Budget(pruned(cells, span, grain, now), live, grain)
+
+
+def _live(held: tuple[Held, ...], now: int) -> tuple[Held, ...]:
+    """Return the holds that are out at ``now``: the same object if all are, unchanged."""
+    for one in held:
+        if not now < one.deadline <= now + one.span:
+            break
+    else:
+        return held
+    return tuple(
         one if one.deadline <= now + one.span else one._replace(deadline=now + one.span)
-        for one in budget.held
+        for one in held
         if one.deadline > now
     )
-    return Budget(pruned(cells, span, grain, now), live, grain)
+
+
+def _present(
+    fields: Sequence[str], quotas: Quotas, before: Sequence[Budget | None], now: int
+) -> tuple[list[Budget], list[Count]]:
+    """Return budgets as they are at ``now``, and the units that this counts in periods."""
+    budgets: list[Budget] = []
+    counts: list[Count] = []
+    for index, field in enumerate(fields):
+        budget, quota = before[index] or _UNUSED, quotas[index]
+        if quota is None:
+            budget = current(budget, span_of(field), now)
+        else:
+            budget, new = _in_period(budget, index, quota, span_of(field), now)
+            counts += new
+        budgets.append(budget)
+    return budgets, counts
+
+
+def _of_id(holds: Iterable[Held], id: str) -> Held | None:
+    for one in holds:
+        if one.id == id:
+            return one
+    return None
 
 
 def _in_period(
@@ -339,11 +363,7 @@ def _in_period(
     oldest = quota.period(edge).begins
     cells = _cells_of(cell for cell in counted(budget.cells) if cell[0] >= oldest)
     ended = sorted((one.deadline, one.units) for one in budget.held if edge < one.deadline <= now)
-    live = tuple(
-        one if one.deadline <= now + one.span else one._replace(deadline=now + one.span)
-        for one in budget.held
-        if one.deadline > now
-    )
+    live = _live(budget.held, now)
     used = [(quota.period(deadline).begins, units) for deadline, units in ended]
     return _counted_in(Budget(cells, live, budget.grain), index, used)
 
@@ -380,7 +400,10 @@ def _used_in(budget: Budget, period: Period) -> int:
 
 
 def _held(holds: Iterable[Held]) -> int:
-    return min(LARGEST, sum(one.units for one in holds))
+    units = 0
+    for one in holds:
+        units += one.units
+    return min(LARGEST, units)
 
 
 def _waits(
@@ -391,14 +414,12 @@ def _waits(
     fields: int,
 ) -> tuple[int, ...]:
     """Return the microseconds after which units fit each window."""
-    new_fields = sum(one is None for one in before)
-    crowded = bool(new_fields) and fields + new_fields > FIELDS_AT_MOST
-    quotas = action.quotas or (None,) * len(kept)
+    crowded = None in before and fields + before.count(None) > FIELDS_AT_MOST
+    quotas, windows = action.quotas, action.limits.windows
     waits: list[int] = []
-    for index, (budget, units, window) in enumerate(
-        zip(kept, action.units, action.limits.windows, strict=True)
-    ):
-        quota = quotas[index]
+    for index, budget in enumerate(kept):
+        window, units = windows[index], action.units[index]
+        quota = quotas[index] if quotas else None
         if quota is None:
             wait = _wait(budget, window, units, now)
         else:
@@ -442,23 +463,32 @@ def _wait_for_period(budget: Budget, quota: Quota, limit: int | None, units: int
     return (following if is_late else period).ends - now
 
 
-def _taken(budget: Budget, action: Take, units: int, grain: int, now: int) -> Budget:
-    held = Held(action.id, units, now + action.span, action.span)
-    return Budget(budget.cells, (*budget.held, held), grain)
+def _taken(action: Take, budgets: Sequence[Budget], deadline: int) -> list[Budget]:
+    id, limits, units, span, _ = action
+    return [
+        Budget(cells, (*held, Held(id, units[index], deadline, span)), limits.windows[index].grain)
+        for index, (cells, held, _) in enumerate(budgets)
+    ]
 
 
 def _settled(
-    budget: Budget, mine: Held, used: int | None, now: int, index: int, period: Period | None
+    action: Settle, mine: Held, budget: Budget, now: int, index: int, period: Period | None
 ) -> tuple[Budget, list[Count]]:
-    left = budget._replace(held=tuple(one for one in budget.held if one is not mine))
-    units = mine.units if used is None else used
+    cells, held, grain = budget
+    held = tuple([one for one in held if one is not mine]) if len(held) > 1 else ()
+    units = action.used[index]
     if period is not None:
-        return _counted_in(left, index, [(period.begins, units)])
-    if used is not None:
-        units = min(used, LARGEST - total(left))
-    return left._replace(cells=count_at(left.cells, left.grain, now, units)), []
+        used = mine.units if units is None else units
+        return _counted_in(Budget(cells, held, grain), index, [(period.begins, used)])
+    if units is None:
+        units = mine.units
+    elif units > mine.units:
+        units = min(units, LARGEST - cells[0] - _held(held))
+    return Budget(count_at(cells, grain, now, units), held, grain), []
 
 
-def _renewed(budget: Budget, mine: Held, now: int, span: int) -> Budget:
-    renewed = mine._replace(deadline=now + span, span=span)
-    return budget._replace(held=tuple(renewed if one is mine else one for one in budget.held))
+def _renewed(budget: Budget, mine: Held, now: int, span: int) -> tuple[Budget, int]:
+    """Return the budget with a later deadline of a hold, and this deadline."""
+    renewed = Held(mine.id, mine.units, now + span, span)
+    held = tuple(renewed if one is mine else one for one in budget.held)
+    return budget._replace(held=held), renewed.deadline

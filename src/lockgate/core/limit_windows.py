@@ -119,6 +119,7 @@ def by_limit(limits: LimitWindows) -> list[LimitWindows]:
     return groups
 
 
+@lru_cache(4096)
 def span_of(field: str) -> int:
     """Return the span of a field's window, in microseconds."""
     return int(field.split(" ", 2)[1]) * SECOND

@@ -28,12 +28,13 @@ class LocalBudgets:
 
     def hold(self, owner: str, action: HoldAction, now: int) -> HoldAnswer:
         """Apply an action to the budgets of an owner."""
-        before = [self._budgets.get((owner, field)) for field in action.fields]
+        budgets = self._budgets
+        before = [budgets.get((owner, field)) for field in action.fields]
         answer, after = apply(action, before, now, len(self._fields.get(owner, ())))
         for field, budget in changed(action, before, after):
-            self._fields.setdefault(owner, set()).add(field)
-            self._budgets[owner, field] = budget
-            self._budgets.move_to_end((owner, field))
+            if budgets.pop((owner, field), None) is None:
+                self._fields.setdefault(owner, set()).add(field)
+            budgets[owner, field] = budget
             self._sweep(now)
         return answer
 
@@ -47,9 +48,12 @@ class LocalBudgets:
             del self._budgets[owner, field]
 
     def _sweep(self, now: int) -> None:
+        """Drop budgets that are idle, after a change of another."""
         for _ in range(min(_SWEPT, len(self._budgets))):
-            (owner, field), budget = next(iter(self._budgets.items()))
-            if budget.last > now - span_of(field) - DAY:
+            owner, field = next(iter(self._budgets))
+            budget, idle_since = self._budgets[owner, field], now - DAY - span_of(field)
+            # The cells of most budgets tell that they are in use, without their holds.
+            if budget.cells[3] > idle_since or budget.last > idle_since:
                 if not is_of_period(field):
                     break
                 self._budgets.move_to_end((owner, field))  # It may outlast those behind it.
