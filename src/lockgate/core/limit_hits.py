@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .limit_windows import LimitWindows, begins_of, is_of_period, span_of
-from .sliding_window import EMPTY, Cells, Reading, State, Window, hit, peek, settled
+from .sliding_window import EMPTY, Cells, Reading, State, Window, hit, new_reading, peek, settled
 from .timestamps import DAY
 
 FIELDS_AT_MOST: Final = 10_000
@@ -26,11 +26,11 @@ def changed_fields(
         before: the cells of each window; None: its field is new.
         after: the cells that :func:`hit_limited` returned.
     """
-    return [
-        (field, new)
-        for field, old, new in zip(limits.fields, before, after, strict=True)
-        if new is not old and (old is not None or new[0])
-    ]
+    changed: list[tuple[str, Cells]] = []
+    for field, old, new in zip(limits.fields, before, after, strict=True):
+        if new is not old and (old is not None or new[0]):
+            changed.append((field, new))
+    return changed
 
 
 def put_fields(fields: dict[str, Cells], changed: Iterable[tuple[str, Cells]], now: int) -> None:
@@ -57,7 +57,7 @@ def crowded(cells: Sequence[Cells | None], kept: int) -> int | None:
         cells: the cells of each window; None: its field is new.
         kept: the number of fields that the organization has.
     """
-    new = sum(one is None for one in cells)
+    new = cells.count(None)
     return cells.index(None) if new and kept + new > FIELDS_AT_MOST else None
 
 
@@ -92,7 +92,7 @@ def hit_limited(
     of_plan, after = hit(state, windows, now, cost)
     of_limits, kept = hit_named(before, limits, now, cost)
     if of_plan.allowed and of_limits.allowed and lacking is None:
-        return of_plan._replace(used=of_plan.used + of_limits.used), after, kept
+        return admitted(of_plan, of_limits), after, kept
     if of_plan.allowed:
         after = settled(state, windows, now)
     if of_limits.allowed:
@@ -171,10 +171,19 @@ def _moment(window: Window, now: int) -> int:
 
 def of_plan_alone(reading: Reading, windows: tuple[Window, ...]) -> Reading:
     """Return the part of a reading that is about the windows of a plan."""
-    refused_by, number = reading.refused_by, len(windows)
+    allowed, now, used, remaining, reset, tightest, refused_by, wait = reading
+    number = len(windows)
     if refused_by is not None and refused_by >= number:
         refused_by = None
-    return reading._replace(used=reading.used[:number], refused_by=refused_by)
+    alone = allowed, now, used[:number], remaining, reset, tightest, refused_by, wait
+    return new_reading(Reading, alone)
+
+
+def admitted(of_plan: Reading, of_limits: Reading) -> Reading:
+    """Combine the readings of a plan's windows and of named limits that both admit."""
+    _, now, used, remaining, reset, tightest, _, _ = of_plan
+    both = True, now, used + of_limits.used, remaining, reset, tightest, None, 0
+    return new_reading(Reading, both)
 
 
 def combined(of_plan: Reading, of_limits: Reading, lacking: int | None = None) -> Reading:

@@ -151,6 +151,10 @@ class Limit:
             for rate in rates
         )
 
+    def __hash__(self) -> int:
+        # Of one string, which keeps its hash: each limited request looks up its limits.
+        return hash(self.name)
+
     def __str__(self) -> str:
         return f"{self.name} {self.rates} by {self.subject}"
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from ...core.limit_hits import changed_fields, put_fields
 from ...core.limit_windows import LimitWindows, is_of_period, span_of
+from ...core.plans import LONGEST_SPAN
 from ...core.sliding_window import Cells, State
 from ...core.timestamps import DAY
 from .generations import Generations
@@ -28,12 +29,12 @@ class LimitCells(Generations[dict[str, Cells]]):
         parts = (self._present, self._past, *self._dropping, self._periods)
         return sum(len(fields) for part in parts for fields in part.values())
 
-    def read(self, owner: str, limits: LimitWindows) -> tuple[list[Cells | None], int]:
+    def read(self, owner: str, limits: LimitWindows) -> tuple[tuple[Cells | None, ...], int]:
         """Return the cells of each window, None for a new field, and the number of all fields."""
         fields = self._present.get(owner) or self._past.get(owner) or {}
         if self._periods and (periods := self._periods.get(owner)):
             fields = fields | periods
-        return [fields.get(field) for field in limits.fields], len(fields)
+        return tuple([fields.get(field) for field in limits.fields]), len(fields)
 
     def write(
         self,
@@ -50,7 +51,8 @@ class LimitCells(Generations[dict[str, Cells]]):
             changed = [one for one in changed if not is_of_period(one[0])]
         if not changed:
             return
-        self._tend(now)
+        if not 0 <= now - self._present_since < LONGEST_SPAN or self._dropping:
+            self._tend(now)
         fields = self._present.get(owner)
         if fields is None:
             fields = self._present[owner] = self._take_past(owner, now) or {}

@@ -11,10 +11,11 @@ All give the reading of the third.
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from ...core.bounded_dict import BoundedDict
 from ...core.limit_hits import (
+    admitted,
     combined,
     crowded,
     hit_limited,
@@ -38,7 +39,6 @@ from ...core.quota_leases import (
     until_settled,
 )
 from ...core.sliding_window import (
-    EMPTY,
     CoalescedHits,
     Reading,
     State,
@@ -155,22 +155,22 @@ class LocalWindows(Generations[State]):
         """
         if limits.quotas:
             limits = limits.at(now, owner)
-        leases = self.settle_leases(owner, windows, now) if windows else ()
-        if leases:
+        leases: QuotaLeases = ()
+        if windows and owner in self._leases:
+            leases = self.settle_leases(owner, windows, now)
             windows = lowered(windows, leases)
         before, kept = self.limits.read(owner, limits)
-        room = crowded(before, kept)
-        if windows and room is None and not leases:
-            cells: State = tuple(EMPTY if one is None else one for one in before)
+        if windows and not leases and None not in before:
+            cells = cast(State, before)
             judge = hit_named if limits.quotas else hit
             of_limits, after = judge(cells, limits.windows, now, cost)
             if of_limits.allowed:  # Then the plan decides, by its fast path where it has one.
                 of_plan = self.hit(owner, windows, now, cost)
                 if of_plan.allowed:
-                    self.limits.write(owner, limits, before, after, now)
-                    return of_plan._replace(used=of_plan.used + of_limits.used)
+                    self.limits.write(owner, limits, cells, after, now)
+                    return admitted(of_plan, of_limits)
                 unchanged = settled_named(cells, limits.windows, now)
-                self.limits.write(owner, limits, before, unchanged, now)
+                self.limits.write(owner, limits, cells, unchanged, now)
                 return combined(of_plan, peek_named(cells, limits.windows, now, cost))
         state = self.take(owner) if windows else None
         reading, after, cells = hit_limited(
@@ -180,7 +180,7 @@ class LocalWindows(Generations[State]):
             limits.windows,
             now,
             cost,
-            room,
+            crowded(before, kept),
         )
         if state is not None or (windows and reading.allowed):
             self.put(owner, after, now)
