@@ -77,7 +77,7 @@ from .stores.base import Store
 from .stores.memory.store import MemoryStore
 from .stores.open import checked, open_store, resilient
 from .stores.quota_thresholds import tell_quotas
-from .stores.resilience.deadlines import within
+from .stores.resilience.deadlines import Patience, within
 from .stores.resilience.local_limits import LocalLimits
 from .sync_gate import SyncGate
 
@@ -218,10 +218,11 @@ class Gate:
         self.metrics: Final = self.events.metrics
         """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
         self._admitted: Final = self.events.admit
-        self._deadline = of_store.deadline
+        self._deadline, self._patience = of_store.deadline, Patience()
         self._local_limits = LocalLimits(of_store.on_failure, of_store.fleet, self.events)
         self.store: Final = resilient(
-            self._opened, self.events, self._local_limits, self._deadline, lease, clock
+            *(self._opened, self.events, self._local_limits, self._deadline),
+            *(self._patience, lease, clock),
         )
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
         """Budgets of client addresses for public routes, and of sessions for free reads."""
@@ -229,7 +230,9 @@ class Gate:
         """Budgets of client addresses for requests without a valid credential."""
         self.forwarding: Final = ForwardedHeaders(self.events, expected=self.addresses.trusts_any)
         self.rejections: Final = RejectedRows(self.events)
-        self.readiness: Final = Readiness(self.store, self.events, lacks_origin=self._lacks_origin)
+        self.readiness: Final = Readiness(
+            self.store, self.events, self._patience, lacks_origin=self._lacks_origin
+        )
 
         # The services.
         watch = clock, self.events
@@ -613,7 +616,7 @@ class Gate:
         if not is_id(organization):
             raise NoOrganization
         now = self.clock() if self.clock else None
-        with within(self.readiness.seconds(self._deadline)), asking(self.events):
+        with within(self._patience.seconds(self._deadline)), asking(self.events):
             plan = await self.organizations.plan(organization)
             named = bound(limits + plan.limits, None) if limits or plan.limits else None
             if charged and named is not None:
@@ -678,7 +681,7 @@ class Gate:
         if not (self.limits or own or self.holds.limits):
             return ()
         now = self.clock() if self.clock else None
-        with within(self.readiness.seconds(self._deadline)), asking(self.events):
+        with within(self._patience.seconds(self._deadline)), asking(self.events):
             of_plan = (await self.organizations.plan(organization)).limits
             named = bound((*self._limits_of_rules(), *of_plan), id, own)
             used: tuple[LimitUsage, ...] = ()
@@ -905,7 +908,7 @@ class Gate:
             self.events.emit(*told, organization=key.organization, id=key.id)
         sealed = resealed_key(key, self._peppers, new)
         try:
-            with within(self.readiness.seconds(self._deadline)):
+            with within(self._patience.seconds(self._deadline)):
                 moved = await self.store.rehash_if(key.handle, key.kept, sealed.kept)
         except Exception as failure:
             unavailable(self.events, failure)

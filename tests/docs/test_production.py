@@ -26,9 +26,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lockgate import ConfigurationError, Gate, MemoryStore, Organization, migrations, run
 from lockgate.options import StoreOptions
-from lockgate.services import readiness
 from lockgate.sessions import SignedCookie
 from lockgate.starlette import protect, requires
+from lockgate.stores.resilience import deadlines
 from lockgate.stores.resilience import store as resilient_store
 from lockgate.stores.sql import SqlStore, opened_file
 from lockgate.stores.sql import store as sql_store
@@ -250,10 +250,9 @@ def another_redis(_: Path) -> Seen:
 
 def hanging(_: Path) -> Seen:
     with redis_server() as server, ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        for module in (readiness, resilient_store):
-            patch.setattr(
-                module, "STARTING", 12.0
-            )  # The request of the hanging server waits so long.
+        for module in (deadlines, resilient_store):
+            # The request of the hanging server waits so long.
+            patch.setattr(module, "STARTING", 12.0)
         text = a_key(server.url())
         stop = partial(stack.enter_context, server.stopped())
         return seen(server.url(), text, between=stop, store_options=StoreOptions(deadline=SHORT))

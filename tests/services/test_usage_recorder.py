@@ -196,7 +196,7 @@ def test_a_flush_waits_for_a_write_that_is_under_way(monkeypatch: pytest.MonkeyP
             assert go.wait(60)
             await super().add_history(additions)
 
-    monkeypatch.setattr(usage_recorder, "PATIENCE", 60)
+    monkeypatch.setattr(usage_recorder, "UNHURRIED", 60)
     store = Slow()
     one, two = gate(store), gate(store)
     key = run(one.keys.create("org_1", "ci"))

@@ -1,14 +1,12 @@
 """Readiness: prepare a process before its first request, so that no burst has to connect."""
 
 import logging
-from math import inf
-from time import monotonic
 from typing import Final
 
 from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events, logger
 from ..stores.base import Store
-from ..stores.resilience.deadlines import STARTING
+from ..stores.resilience.deadlines import Patience
 from ..stores.runtime.log_hints import MinutelyLog
 from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 from ..sync import run
@@ -26,12 +24,16 @@ class Readiness:
 
     Args:
         store: prepared by :meth:`Store.ready <lockgate.stores.base.Store.ready>`.
-        lacks_origin: whether sessions are verified but no origin is configured.
         events: receives ``store_failed``.
+        patience: begins when the store is prepared.
+        lacks_origin: whether sessions are verified but no origin is configured.
     """
 
-    def __init__(self, store: Store, events: Events, *, lacks_origin: bool) -> None:
+    def __init__(
+        self, store: Store, events: Events, patience: Patience, *, lacks_origin: bool
+    ) -> None:
         self._store = store
+        self._patience = patience
         self._events = events
         self._lacks_origin = lacks_origin
         self._lock = own_lock()
@@ -40,16 +42,11 @@ class Readiness:
         after_fork_in_child(self)
 
     def forked(self) -> None:
-        self._patient_until = -inf
         self.is_ready = False
         """Whether the process was ready once. It stays so: an outage of the store afterwards is
         answered request by request, and taking out every process would end no outage."""
         self.was_tried = False
         """Whether the first attempt of this process is over, with or without success."""
-
-    def seconds(self, deadline: float) -> float:
-        """Return how long a request may wait: until the process has had its time to start."""
-        return max(deadline, self._patient_until - monotonic())
 
     async def prepare(self) -> None:
         """Connect and prepare; it may be repeated.
@@ -70,7 +67,7 @@ class Readiness:
         finally:
             self.was_tried = True
         self.is_ready = True
-        self._patient_until = monotonic() + STARTING
+        self._patience.begin()
 
     async def _warn(self) -> None:
         """Log the store's warnings, except evictions, which the store logs when it connects."""

@@ -20,7 +20,7 @@ from ..principal import Principal
 from ..stores.answers import HistoryOwner
 from ..stores.base import Store
 from ..stores.resilience.failures import is_outage, may_have_counted, traceback_of
-from ..stores.resilience.store import PATIENCE, ResilientStore
+from ..stores.resilience.store import UNHURRIED, ResilientStore
 from ..stores.resilience.wrapping import Wrapper
 from ..stores.runtime.background import BackgroundTask
 from ..stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
@@ -192,7 +192,7 @@ class UsageRecorder:
 
     async def settled(self) -> None:
         """Write all counts, and wait for writes that were under way before, for some seconds."""
-        earlier, until = self._writing.copy(), monotonic() + PATIENCE
+        earlier, until = self._writing.copy(), monotonic() + UNHURRIED
         await self.write()
         while earlier & self._writing and monotonic() < until:
             await pause(_PAUSE)

@@ -11,7 +11,7 @@ from .cached.base import CacheStore, PrimaryStore
 from .cached.store import CachedStore
 from .leasing import LeasingStore
 from .memory.store import MemoryStore
-from .resilience.deadlines import DEADLINE
+from .resilience.deadlines import DEADLINE, Patience
 from .resilience.local_limits import LocalLimits
 from .resilience.store import ResilientStore
 
@@ -88,6 +88,7 @@ def resilient(
     events: Events,
     limits: LocalLimits,
     deadline: float = DEADLINE,
+    patience: Patience | None = None,
     lease: float | None = None,
     clock: Clock | None = None,
 ) -> Store:
@@ -100,11 +101,11 @@ def resilient(
         ConfigurationError: the deadline or the lease is out of range.
     """
     if isinstance(store, CachedStore):
-        served: Store = store.resilient(events, limits, deadline)
+        served: Store = store.resilient(events, limits, deadline, patience)
     elif store.io == "none":
         served = store
     else:
-        served = ResilientStore(store, events, limits, deadline)
+        served = ResilientStore(store, events, limits, deadline, patience=patience)
     if lease is None:
         return served
     leasing = LeasingStore(served, lease, clock)

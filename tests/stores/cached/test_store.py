@@ -258,7 +258,7 @@ def test_k4_a_refusal_by_a_copy_that_is_being_voided_is_not_remembered(
     now = 100.0
     events = Events(None)
     limits = LocalLimits("local", 1, events)
-    process = bench.process().resilient(events, limits, 20.0, lambda: now)
+    process = bench.process().resilient(events, limits, 20.0, clock=lambda: now)
     run(bench.here.put_organization(Organization("org_1", "small")))
 
     def ask() -> Verdict:
@@ -598,7 +598,7 @@ def hurry_the_cache(gate: Gate) -> None:
     Before, a call that a busy machine delays would be charged in the cache and in the process.
     """
     store: Any = gate.store
-    store.cache._deadline, store.cache._patient_until = SHORT, -inf
+    store.cache._deadline, store.cache.patience.until = SHORT, -inf
     store.cache.inner.watch(Events(None), SHORT)
 
 

@@ -9,7 +9,10 @@ from time import monotonic, sleep
 import pytest
 
 from lockgate.stores.resilience.deadlines import (
+    STARTING,
+    WARMING,
     Overdue,
+    Patience,
     Tasks,
     Threads,
     answered,
@@ -33,6 +36,20 @@ def test_an_inner_deadline_only_shortens_the_outer_one() -> None:
             assert left() is None
         assert (left() or 0) > 400
     assert left() is None
+
+
+def test_g8_the_first_requests_may_wait_until_the_process_has_answered_for_some_seconds() -> None:
+    patience = Patience()
+    assert patience.seconds(0.25) == 0.25
+    patience.begin()
+    assert STARTING - SLACK < patience.seconds(0.25) <= STARTING
+    patience.answered()
+    until = patience.until
+    assert patience.seconds(0.25) <= WARMING
+    patience.answered()
+    assert patience.until == until, "only the first answer counts"
+    patience.forked()
+    assert patience.seconds(0.25) == 0.25
 
 
 async def stubborn(cancelled: asyncio.Event, end: asyncio.Event) -> None:

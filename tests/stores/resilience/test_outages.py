@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lockgate.stores.resilience.deadlines import STARTING
+from lockgate.stores.resilience.deadlines import WARMING
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
@@ -149,7 +149,7 @@ def suffer(store: str, framework: str, way: str, seconds: float) -> Figures:
     with ExitStack() as stack:
         outage = Outage(stack, store, framework)
         with outage.asked():
-            sleep(STARTING)  # Until then a request may wait for longer than its deadline.
+            sleep(WARMING)  # Until then a request may wait for longer than its deadline.
             began = monotonic()
             with WAYS[way](outage):
                 sleep(seconds)

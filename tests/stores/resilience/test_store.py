@@ -26,7 +26,7 @@ from lockgate.stores.base import Store
 from lockgate.stores.cached.base import CacheStore, PrimaryStore
 from lockgate.stores.resilience import store as resilient_store
 from lockgate.stores.resilience.circuit_breaker import FAILURES, CircuitBreaker, CircuitBreakers
-from lockgate.stores.resilience.deadlines import Overdue, within
+from lockgate.stores.resilience.deadlines import WARMING, Overdue, within
 from lockgate.stores.resilience.store import URGENT, ResilientStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
@@ -165,6 +165,18 @@ def test_the_log_names_a_store_that_hangs_at_the_start(
         with halting.stopped(), pytest.raises(StoreUnavailable):
             made.do(made.gate.ready())
     assert "Store did not answer within 2 s" in caplog.text
+
+
+def test_g8_the_first_answer_ends_the_time_in_which_requests_may_wait_longer(halting: Any) -> None:
+    with bench(database(halting), "sync") as made:
+        store: Any = made.gate.store
+        made.do(made.gate.ready())
+        assert store.patience.until - monotonic() > WARMING
+        made.admit()
+        assert store.patience.until - monotonic() <= WARMING
+        store.patience.until = monotonic()
+        with halting.stopped():
+            assert made.refused_in() < SLACK
 
 
 @pytest.fixture(params=["postgresql", "redis"])

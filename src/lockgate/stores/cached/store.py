@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from math import inf
 from threading import current_thread, main_thread
 from time import monotonic
 from typing import Any, Final, TypeVar, cast
@@ -38,7 +37,7 @@ from ..answers import (
     limits_of,
 )
 from ..base import IoMode
-from ..resilience.deadlines import STARTING, within
+from ..resilience.deadlines import Patience, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
 from ..resilience.store import ResilientCache, ResilientPrimary, ResilientStore
@@ -87,6 +86,7 @@ class CachedStore(Wrapper):
         cache: CacheStore,
         limits: LocalLimits | None = None,
         deadline: float | None = None,
+        patience: Patience | None = None,
     ) -> None:
         super().__init__(primary)
         cache.hold_copies()
@@ -96,7 +96,7 @@ class CachedStore(Wrapper):
         self.grants_leases = cache.grants_leases
         self._limits = limits
         self._deadline = deadline
-        self._patient_until = -inf
+        self._patience: Final = patience or Patience()
         self.copies: Final = Copies(primary, cache)
         self._usage: Final = UsageBuffer()
         self._background: Final = BackgroundTask(self._run, often=2)
@@ -107,17 +107,22 @@ class CachedStore(Wrapper):
         events: Events,
         limits: LocalLimits,
         deadline: float,
+        patience: Patience | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> "CachedStore":
         """Return this pair with a :class:`ResilientStore` around each store.
 
         The two share the refusal cache of the cache store: a change of the primary empties it.
         """
+        patience = patience or Patience()
+        share = deadline * CACHE_SHARE
         cache = ResilientCache(
-            self.cache, events, limits, deadline * CACHE_SHARE, counts=True, clock=clock
+            self.cache, events, limits, share, counts=True, clock=clock, patience=patience
         )
-        primary = ResilientPrimary(self.primary, events, deadline=deadline, refusals=cache.refusals)
-        return CachedStore(primary, cache, limits, deadline)
+        primary = ResilientPrimary(
+            *(self.primary, events, None, deadline), refusals=cache.refusals, patience=patience
+        )
+        return CachedStore(primary, cache, limits, deadline, patience)
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         return await getattr(self.primary, verb)(*args, **kwargs)
@@ -230,7 +235,7 @@ class CachedStore(Wrapper):
             if self._limits is None or not self._limits.decides or not is_outage(failure):
                 raise
             logger.warning("%s", _STARTED_WITHOUT_CACHE)
-        self._patient_until = monotonic() + STARTING
+        self._patience.begin()
 
     async def warnings(self) -> Sequence[StoreWarning]:
         """Return the warnings of both; a cache that loses its data is filled again."""
@@ -429,7 +434,7 @@ class CachedStore(Wrapper):
         if self._deadline is None:
             return nullcontext()
         present = monotonic()
-        until = max(asked_at + self._deadline, self._patient_until)
+        until = max(asked_at + self._deadline, self._patience.until)
         return within(until - present)
 
     async def _filled(

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from math import inf
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
@@ -19,8 +20,9 @@ T = TypeVar("T")
 DEADLINE: Final = 0.25
 """Seconds that a request waits for all calls of its store together."""
 STARTING: Final = 10.0
-"""Seconds for a store to connect and prepare. Until the same time has passed again, a request may
-wait longer than its deadline: more connections are opened then, while other processes start."""
+"""Seconds for a store to connect and prepare, and then at most for the first requests."""
+WARMING: Final = 3.0
+"""Seconds from the first answer until no request waits longer than its deadline any more."""
 CALLS_AT_MOST: Final = 64
 """Calls of one store that may hang at a time, abandoned ones included."""
 _IDLE_SECONDS: Final = 10.0
@@ -41,6 +43,35 @@ def left() -> float | None:
     """Return the seconds that the present call has left, at least 0; None: it has no deadline."""
     until = UNTIL.get()
     return None if until is None else max(0.0, until - monotonic())
+
+
+class Patience:
+    """Lets the first requests of a process wait longer than their deadline (G8).
+
+    While they are served more connections are opened, often beside other processes that start. A
+    process that has answered for :data:`WARMING` seconds is past that.
+    """
+
+    def __init__(self) -> None:
+        self.forked()
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        """Begin anew: a child has no connections."""
+        self.until = -inf
+        """Until when a request may wait, in monotonic seconds."""
+
+    def begin(self) -> None:
+        """Start the time of the first requests, once the process is ready."""
+        self.until = monotonic() + STARTING
+
+    def answered(self) -> None:
+        """End that time :data:`WARMING` seconds from now, if it does not end before."""
+        self.until = min(self.until, monotonic() + WARMING)
+
+    def seconds(self, deadline: float) -> float:
+        """Return how long a request may wait from now on."""
+        return max(deadline, self.until - monotonic())
 
 
 class within:

@@ -40,6 +40,7 @@ from .deadlines import (
     STARTING,
     UNTIL,
     Overdue,
+    Patience,
     Tasks,
     Threads,
     TooManyCalls,
@@ -52,7 +53,7 @@ from .older_leases import ANSWERED_LATER, leases_ended, organization_of
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
 
-PATIENCE: Final = 5.0
+UNHURRIED: Final = 5.0
 """Seconds for a call that admits no request, such as a long list."""
 
 URGENT: Final = frozenset(
@@ -63,7 +64,7 @@ URGENT: Final = frozenset(
     }
 )
 """Verbs that requests wait for. They have the deadline and count for the breaker. The other verbs
-have :data:`PATIENCE` and only obey the breaker: a slow long list is no sign of an outage."""
+have :data:`UNHURRIED` and only obey the breaker: a slow long list is no sign of an outage."""
 _CHANGES: Final = frozenset(
     {
         *("revoke_if_live", "update_if", "rotate_if", "rehash_if", "remove_ended"),
@@ -74,9 +75,9 @@ _CHANGES: Final = frozenset(
 )
 """Verbs after which this process repeats no earlier refusal."""
 _LATE: Final = (
-    "%s did not answer within %g s: see whether its server hangs, is overloaded, waits for a lock "
-    "or cannot be reached, and whether this machine is overloaded; if it is only slow, give the "
-    "gate a longer deadline, StoreOptions(deadline=...)."
+    "%s did not answer within %.2g s: see whether its server hangs, is overloaded, waits for a "
+    "lock or cannot be reached, and whether this machine is overloaded; if it is only slow, give "
+    "the gate a longer deadline, StoreOptions(deadline=...)."
 )
 _GRACE: Final = 2.0
 """Seconds that closing waits."""
@@ -102,6 +103,7 @@ class ResilientStore(Wrapper):
         refusals: the refusal cache of the other store of a :class:`CachedStore`, to share; None: a
             new one.
         clock: returns monotonic seconds for the refusal cache.
+        patience: shared with other stores of the gate; None: a new one.
 
     Raises:
         ConfigurationError: a deadline that is not positive.
@@ -117,6 +119,7 @@ class ResilientStore(Wrapper):
         counts: bool = False,
         refusals: RefusalCache | None = None,
         clock: Callable[[], float] = monotonic,
+        patience: Patience | None = None,
     ) -> None:
         if not 0 < deadline < inf:
             raise ConfigurationError(f"The deadline is {deadline} s: use more than 0.")
@@ -135,8 +138,8 @@ class ResilientStore(Wrapper):
         self._seen = BoundedDict[str, Organization | None](_SEEN_AT_MOST)
         """Organizations of sessions, for the time when the store is away."""
         self._deadline = deadline
-        self._patient_until = -inf
-        self._patience = max(PATIENCE, deadline)
+        self.patience: Final = patience or Patience()
+        self._unhurried: Final = max(UNHURRIED, deadline)
         self._direct = inner.enforces_deadline or inner.io == "none"
         self._threads = Threads()
         self._tasks = Tasks()
@@ -150,7 +153,7 @@ class ResilientStore(Wrapper):
             except TimeoutError:
                 self._tell_late(STARTING)
                 raise
-            self._patient_until = monotonic() + STARTING
+            self.patience.begin()
             if self._owns_refusals:
                 await self.refusals.read_first(self.refusals.clock())
 
@@ -159,7 +162,7 @@ class ResilientStore(Wrapper):
         with within(_GRACE), suppress(Overdue):
             await self._reach(self.inner.close, (), {})
 
-    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
+    async def admit(  # noqa: PLR0912, PLR0915 - each further coroutine costs a microsecond
         self,
         token: Token,
         cost: int,
@@ -170,9 +173,9 @@ class ResilientStore(Wrapper):
         lease: LeaseRequest | None = None,
     ) -> Admission:
         refusals, breaker, counting = self.refusals, self.breaker, self._counting
-        started_at = monotonic()
+        started_at, patient_until = monotonic(), self.patience.until
         until, outer = started_at + self._deadline, UNTIL.get()
-        until = until if until > self._patient_until else self._patient_until
+        until = until if until > patient_until else patient_until
         until = until if outer is None or until < outer else outer
         outside = UNTIL.set(until)
         try:
@@ -200,6 +203,8 @@ class ResilientStore(Wrapper):
             except BaseException as failure:
                 self._judge("admit", failure, trying, started_at, until)
                 raise
+            if patient_until > started_at:
+                self.patience.answered()
             verdict, key, plan, reading, named, _ = admission
             if breaker.failures:
                 if verdict is Verdict.ELSEWHERE and address is None:
@@ -309,11 +314,11 @@ class ResilientStore(Wrapper):
             if verb in URGENT:
                 return await self._urgent(verb, call, args, kwargs)
             self.breaker.obey()
-            with within(self._patience):
+            with within(self._unhurried):
                 try:
                     answer = await self._reach(call, args, kwargs)
                 except TimeoutError:
-                    self._tell_late(self._patience)
+                    self._tell_late(self._unhurried)
                     raise
             if verb in ANSWERED_LATER:
                 await leases_ended(self, organization_of(args))
@@ -336,6 +341,8 @@ class ResilientStore(Wrapper):
                 self._judge(verb, failure, trying, started_at, until)
                 raise
         breaker.succeeded(trying)
+        if self.patience.until > started_at:
+            self.patience.answered()
         if self._metrics.times_calls:
             self._metrics.call(StoreCall(self.system, verb, monotonic() - started_at))
         return value
@@ -358,8 +365,7 @@ class ResilientStore(Wrapper):
             self._metrics.call(StoreCall(self.system, verb, seconds, error))
         is_full = until - started_at >= self._deadline / 2
         if is_full and isinstance(failure, TimeoutError):
-            starting = until - started_at > 1.5 * self._deadline
-            self._tell_late(STARTING if starting else self._deadline)
+            self._tell_late(until - started_at)
         if self._has_breakers:
             return
         breaker = self.breaker
@@ -378,8 +384,7 @@ class ResilientStore(Wrapper):
         self._late.error(_LATE % (type(self.inner).__name__, seconds))
 
     def _seconds(self) -> float:
-        """Return the seconds that a request may wait: more just after the process has started."""
-        return max(self._deadline, self._patient_until - monotonic())
+        return self.patience.seconds(self._deadline)
 
     def _reach(self, call: _Call, args: Any, kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Return the call in a form that can be abandoned."""
