@@ -13,7 +13,7 @@ committed before the revocation was answered. A process keeps hints of keys, but
 lock to take: a key that differs from its hint is ``MOVED`` and is read and verified anew.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.api_keys import ApiKey, KeyState
@@ -64,6 +64,9 @@ TOGETHER_AT_MOST: Final = 64
 USES_AT_MOST: Final = 8
 """The maximum number of keys with usage in their organization's row. Beyond it, the usage of the
 least recently used key moves to that key's row."""
+JOINED_AT_MOST: Final = 8
+"""The maximum number of limits that are read in the statement of their organization: each is a
+join."""
 
 _NO_KEY: Final = ""
 """A handle that no key has."""
@@ -103,6 +106,9 @@ class Admit(NamedTuple):
     the rule, nor any plan, nor the key has some."""
     lease: LeaseRequest | None = None
     """Quota leases to settle and one to grant."""
+    expected: tuple[str, ...] = ()
+    """The fields of named limits that the last admission like this one charged, to be read together
+    with the key. Others are read after it."""
 
 
 class Holding(NamedTuple):
@@ -161,8 +167,14 @@ class Ledger:
         if is_limited:
             pairs = list(zip([accounts[owner] for owner in owners], charges, strict=True))
             named = [_named(*pair, keys.get(_handle_of(pair[1])), clock) for pair in pairs]
-            fields = map(_fields, charges, named)
-            self._read_limits(cursor, zip([account for account, _ in pairs], fields, strict=True))
+            self._read_limits(
+                cursor,
+                [
+                    (account, name)
+                    for (account, charge), limits in zip(pairs, named, strict=True)
+                    for name in _fields(charge, limits)
+                ],
+            )
         outcomes: list[Outcome] = []
         for owner, charge, limits in zip(owners, charges, named, strict=True):
             key = keys.get(_handle_of(charge))
@@ -194,73 +206,50 @@ class Ledger:
         Returns None if its organization has no row yet.
         """
         owner = write_id(charge.organization)
-        held = self._database.hold(cursor, (owner,), (_handle_of(charge),))
+        expected = _expected(charge)[:JOINED_AT_MOST]
+        ids = [limit_id(owner, name) for name in expected]
+        if ids:
+            held = self._database.hold_with_limits(cursor, owner, _handle_of(charge), ids)
+        else:
+            held = self._database.hold(cursor, (owner,), (_handle_of(charge),))
         if not held.owners:
             return None
         account = _Account(held.owners[0])
         key = _key_of(held.keys[0], account) if held.keys else None
         clock = _clock(cursor, held)
         limits: _Named = None
-        if is_limited := _has_limits(charge):
+        if _has_limits(charge):
             limits = _named(account, charge, key, clock)
-            self._read_limits(cursor, [(account, _fields(charge, limits))])
+            names = _fields(charge, limits)
+            for place, name in enumerate(expected):
+                value, day = held.limits[2 * place : 2 * place + 2]
+                if value is not None and name in names:
+                    account.read_limit(name, ids[place], value, day)
+            if len(account.limits) < len(names):
+                missing = [(account, name) for name in names if name not in account.limits]
+                self._read_limits(cursor, missing)
         outcome = _judge(charge, account, key, clock, limits)
-        if is_limited:
-            self._write_limits(cursor, [account])
-        if not account.changed:
-            return outcome
-        if account.new_idle_day or len(account.uses) > USES_AT_MOST:
-            self._write(cursor, (account,))
-        else:
-            values = {"o0": owner, "s0": account.windows(), "u0": write_uses(account.uses)}
-            cursor.run(cursor.statements.keep, 1, values)
+        if account.changed or account.changed_limits:
+            self._write_one(cursor, account)
         return outcome
 
-    def _read_limits(
-        self, cursor: Cursor, fields: Iterable[tuple["_Account", Sequence[str]]]
-    ) -> None:
+    def _read_limits(self, cursor: Cursor, fields: Iterable[tuple["_Account", str]]) -> None:
         """Read the fields of named limits and budgets that charges of locked organizations have."""
-        wanted = {
-            limit_id(account.id, field): (account, field)
-            for account, all in fields
-            for field in all
-        }
+        wanted = {limit_id(account.id, name): (account, name) for account, name in fields}
         if not wanted:
             return
         ids = list(wanted)
         places = places_for(len(ids))
         rows = cursor.rows(cursor.statements.limits_of, places, filled(places, i=ids))
-        for id, cells, day in rows:
-            account, field = wanted.pop(bytes(id))
-            account.read_limit(field, cells, day)
-        for account, field in wanted.values():
-            account.begin_limit(field)
+        for key, cells, day in rows:
+            id = bytes(key)
+            account, name = wanted.pop(id)
+            account.read_limit(name, id, cells, day)
+        for id, (account, name) in wanted.items():
+            account.limits[name] = _Limit(id, None, None)
         for account in {account.id: account for account, _ in wanted.values()}.values():
             of_owner = {"o0": account.id}
             ((account.kept_limits,),) = cursor.rows(cursor.statements.count_limits, 1, of_owner)
-
-    def _write_limits(self, cursor: Cursor, accounts: Collection["_Account"]) -> None:
-        """Write the named limits and budgets that have changed."""
-        rows = [
-            (account.id, field, value)
-            for account in accounts
-            for field, value in account.changed_limits.items()
-        ]
-        if not rows:
-            return
-        days = [idle_day(_last(value) + span_of(field) + DAY) for _, field, value in rows]
-        known = [day for account in accounts for day in account.days_of_changed_limits()]
-        values = filled(
-            len(rows),
-            i=[limit_id(id, field) for id, field, _ in rows],
-            o=[id for id, _, _ in rows],
-            c=[_written(value) for _, _, value in rows],
-            d=days,
-        )
-        statements = cursor.statements
-        is_dated = all(old in (None, new) for old, new in zip(known, days, strict=True))
-        statement = statements.keep_limits if is_dated else statements.keep_and_date_limits
-        cursor.run(statement, len(rows), values)
 
     def _lock(
         self, cursor: Cursor, owners: Sequence[bytes], charges: Sequence[Charge]
@@ -277,6 +266,32 @@ class Ledger:
                 for id in ids:
                     if id not in accounts:
                         cursor.run(cursor.statements.make, 1, {"o0": id})
+
+    def _write_one(self, cursor: Cursor, account: "_Account") -> None:
+        """Write the only organization of a transaction and its limits, in one statement if the
+        database can."""
+        statements = cursor.statements
+        if not account.changed or account.new_idle_day or len(account.uses) > USES_AT_MOST:
+            self._write_limits(cursor, (account,))
+            if account.changed:
+                self._write(cursor, (account,))
+            return
+        values = {"o0": account.id, "s0": account.windows(), "u0": write_uses(account.uses)}
+        if not account.changed_limits:
+            cursor.run(statements.keep, 1, values)
+            return
+        of_limits, places, is_later = _values_of_limits((account,))
+        values |= of_limits
+        for statement in self._database.writing_one(statements, dates=is_later):
+            cursor.run(statement, places, values)
+
+    def _write_limits(self, cursor: Cursor, accounts: Iterable["_Account"]) -> None:
+        """Write the named limits and budgets that have changed."""
+        values, places, is_later = _values_of_limits(accounts)
+        if places:
+            statements = cursor.statements
+            statement = statements.keep_and_date_limits if is_later else statements.keep_limits
+            cursor.run(statement, places, values)
 
     def _write(self, cursor: Cursor, changed: Sequence["_Account"]) -> None:
         """Write the windows, usage and idle days of organizations."""
@@ -325,13 +340,41 @@ def _fields(charge: Charge, limits: _Named) -> Sequence[str]:
     return limits.fields if isinstance(limits, LimitWindows) else ()
 
 
-def _last(value: Cells | Budget) -> int:
-    """Return the instant of the last unit in a field."""
-    return value.last if isinstance(value, Budget) else value[3]
+def _expected(charge: Charge) -> Sequence[str]:
+    """Return the fields that a charge will need, as far as they are known before its lock.
+
+    The clock, which is read under the lock, selects the fields of calendar quotas.
+    """
+    if isinstance(charge, Admit):
+        return charge.expected
+    if isinstance(charge, Holding):
+        return charge.action.fields
+    limits = charge.limits if isinstance(charge, Hit) else None
+    return () if limits is None or limits.quotas else limits.fields
 
 
-def _written(value: Cells | Budget) -> bytes:
-    return value.written() if isinstance(value, Budget) else write_cells(value)
+def _values_of_limits(accounts: Iterable["_Account"]) -> tuple[dict[str, Any], int, bool]:
+    """Return the values of the rows of changed limits, the number of rows, and whether the idle day
+    of one has changed."""
+    values: dict[str, Any] = {}
+    place, is_later = 0, False
+    for account in accounts:
+        for name, limit in account.changed_limits.items():
+            value = limit.value
+            assert value is not None, "it has changed"
+            if isinstance(value, Budget):
+                last, written = value.last, value.written()
+            else:
+                last, written = value[3], write_cells(value)
+            day = idle_day(last + span_of(name) + DAY)
+            if day != limit.day and limit.day is not None:
+                is_later = True
+            values[f"i{place}"] = limit.id
+            values[f"o{place}"] = account.id
+            values[f"c{place}"] = written
+            values[f"d{place}"] = day
+            place += 1
+    return values, place, is_later
 
 
 def _named(
@@ -411,11 +454,23 @@ def _admit(
     return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading, limits, lease)
 
 
+class _Limit:
+    """The row of a named limit or a budget, while the lock of its organization is held."""
+
+    __slots__ = ("day", "id", "value")
+
+    def __init__(self, id: bytes, value: Cells | Budget | None, day: int | None) -> None:
+        self.id = id
+        self.value = value
+        """None: there is no row yet."""
+        self.day = day
+        """The idle day in the row."""
+
+
 class _Account:
     """The row of one organization, while its lock is held."""
 
     __slots__ = (
-        "budgets",
         "changed",
         "changed_limits",
         "failure",
@@ -423,7 +478,6 @@ class _Account:
         "idle_day",
         "kept_limits",
         "leases",
-        "limit_days",
         "limits",
         "new_idle_day",
         "plan",
@@ -447,13 +501,9 @@ class _Account:
         """The quota leases in the state."""
         self.changed = False
         self.new_idle_day = False
-        self.limits: dict[str, Cells | None] = {}
-        """The cells of named limits by field, as far as charges have them; None: a new field."""
-        self.budgets: dict[str, Budget | None] = {}
-        """The budgets of holds by field, likewise."""
-        self.changed_limits: dict[str, Cells | Budget] = {}
-        self.limit_days: dict[str, int] = {}
-        """The idle days of the rows of limits that were read, by field."""
+        self.limits: dict[str, _Limit] = {}
+        """The rows of named limits and budgets by field, as far as charges need them."""
+        self.changed_limits: dict[str, _Limit] = {}
         self.kept_limits = 0
         """The number of its fields, if a charge has a new one."""
 
@@ -462,28 +512,22 @@ class _Account:
         plan, overrides = self.plan
         return None if plan is None else read_organization(read_id(self.id), plan, overrides)
 
-    def read_limit(self, field: str, value: bytes, day: int) -> None:
+    def read_limit(self, name: str, id: bytes, value: bytes, day: int) -> None:
         """Decode the cells of a named limit, or a budget."""
-        self.limit_days[field] = day
         try:
-            if field.startswith(PREFIX):
-                self.budgets[field] = Budget.read(bytes(value))
-            else:
-                self.limits[field] = read_cells(value)
+            read = Budget.read(bytes(value)) if name.startswith(PREFIX) else read_cells(value)
         except UNREADABLE as failure:
             self.failure = UnreadableState(read_id(self.id), LIMIT_ROWS, REMOVE_LIMITS)
             self.failure.__cause__ = failure
-
-    def begin_limit(self, field: str) -> None:
-        """Note that a field has no row yet."""
-        if field.startswith(PREFIX):
-            self.budgets[field] = None
         else:
-            self.limits[field] = None
+            self.limits[name] = _Limit(id, read, day)
 
-    def days_of_changed_limits(self) -> list[int | None]:
-        """Return the idle day in the row of each changed limit; None: it has no row yet."""
-        return [self.limit_days.get(field) for field in self.changed_limits]
+    def change_limits(self, changed: Iterable[tuple[str, Cells | Budget]]) -> None:
+        """Note the named limits or budgets to write."""
+        for name, value in changed:
+            limit = self.changed_limits[name] = self.limits[name]
+            self.kept_limits += limit.value is None
+            limit.value = value
 
     def hit(
         self,
@@ -561,7 +605,7 @@ class _Account:
     def _hit_limited(
         self, windows: tuple[Window, ...], now: int, cost: int, limits: LimitWindows
     ) -> Reading:
-        before = [self.limits[field] for field in limits.fields]
+        before: list[Any] = [self.limits[name].value for name in limits.fields]
         reading, state, after = hit_limited(
             (self.state or ()) if windows else (),
             windows,
@@ -571,9 +615,7 @@ class _Account:
             cost,
             crowded(before, self.kept_limits),
         )
-        for field, cells in changed_fields(limits, before, after):
-            self.kept_limits += self.limits[field] is None
-            self.limits[field] = self.changed_limits[field] = cells
+        self.change_limits(changed_fields(limits, before, after))
         self._keep(state, windows, now)
         return reading
 
@@ -581,11 +623,9 @@ class _Account:
         """Take, settle or renew a hold, or read budgets."""
         if self.failure is not None:
             raise self.failure
-        before = [self.budgets[field] for field in action.fields]
+        before: list[Any] = [self.limits[name].value for name in action.fields]
         answer, after = apply(action, before, now, self.kept_limits)
-        for field, budget in changed(action, before, after):
-            self.kept_limits += self.budgets[field] is None
-            self.budgets[field] = self.changed_limits[field] = budget
+        self.change_limits(changed(action, before, after))
         return answer
 
     def use(self, key: ApiKey, now: int) -> ApiKey:

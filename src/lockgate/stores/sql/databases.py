@@ -65,6 +65,8 @@ _MYSQL_LEVEL: Final = "READ COMMITTED"
 
 _CLOCK: Final = 15
 """The position of the clock's column, after the columns of a key."""
+_OWNER: Final = 6
+"""The number of columns of an organization, the last ones."""
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100
 _WAL_PAUSE: Final = 0.05
@@ -79,6 +81,9 @@ class Held(NamedTuple):
     keys: Rows
     """Keys, in the first columns of the rows."""
     clock: int | None
+    limits: Sequence[Any] = ()
+    """The cells and the idle day of each limit that was read with them, one after the other; None:
+    its row was not found."""
 
 
 class Database(ABC):
@@ -122,6 +127,15 @@ class Database(ABC):
         The result may repeat a key, and may omit a key of another organization.
         """
 
+    @abstractmethod
+    def hold_with_limits(
+        self, cursor: Cursor, owner: bytes, handle: str, limits: Sequence[bytes]
+    ) -> Held:
+        """Lock one organization, then read it, its key and limits by their ids, then the clock.
+
+        A limit that another transaction inserted during the wait for the lock may be omitted.
+        """
+
     def now(self, connection: Connection) -> int:
         """Return the server's clock in microseconds (D27)."""
         return self.read_clock(connection.execute(select(self.clock)).scalar_one())
@@ -133,6 +147,16 @@ class Database(ABC):
     def writing(self, statements: Statements) -> Sequence[Written]:
         """Return the statements that write windows and usage."""
         return statements.keep, statements.use
+
+    def writing_one(self, statements: Statements, *, dates: bool) -> Sequence[Written]:
+        """Return the statements that write the windows and limits of one organization.
+
+        Args:
+            statements: the statements.
+            dates: whether the idle days of limits have changed.
+        """
+        keep_limits = statements.keep_and_date_limits if dates else statements.keep_limits
+        return statements.keep_one, keep_limits
 
     @abstractmethod
     def insert_missing(self, table: Table) -> Insert:
@@ -199,6 +223,13 @@ class Sqlite(Database):
     def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         return _joined(cursor, cursor.statements.both, owners, handles, wall_clock)
 
+    def hold_with_limits(
+        self, cursor: Cursor, owner: bytes, handle: str, limits: Sequence[bytes]
+    ) -> Held:
+        return _joined_with_limits(
+            cursor, cursor.statements.both_and_limits, owner, handle, limits, wall_clock
+        )
+
     def now(self, connection: Connection) -> int:
         return wall_clock()
 
@@ -243,8 +274,20 @@ class Postgresql(Database):
     def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         return _joined(cursor, cursor.statements.lock_both, owners, handles)
 
+    def hold_with_limits(
+        self, cursor: Cursor, owner: bytes, handle: str, limits: Sequence[bytes]
+    ) -> Held:
+        return _joined_with_limits(
+            cursor, cursor.statements.lock_both_and_limits, owner, handle, limits
+        )
+
     def writing(self, statements: Statements) -> Sequence[Written]:
         return (statements.keep_and_use,)
+
+    def writing_one(self, statements: Statements, *, dates: bool) -> Sequence[Written]:
+        if dates:
+            return (statements.keep_one_and_date_limits,)
+        return (statements.keep_one_and_limits,)
 
     def insert_missing(self, table: Table) -> Insert:
         return postgresql.insert(table).on_conflict_do_nothing()
@@ -315,6 +358,14 @@ class Mysql(Database):
         places = places_for(len(handles))
         rows = cursor.rows(cursor.statements.find, places, filled(places, h=handles))
         return Held(locked, rows, rows[0][_CLOCK] if rows else None)
+
+    def hold_with_limits(
+        self, cursor: Cursor, owner: bytes, handle: str, limits: Sequence[bytes]
+    ) -> Held:
+        statements, values = cursor.statements, _values_of(owner, handle, limits)
+        locked = cursor.rows(statements.lock, 1, values)
+        (row,) = cursor.rows(statements.find_and_limits, len(limits), values)
+        return Held(locked, () if row[0] is None else (row,), row[_CLOCK], row[_CLOCK + 1 :])
 
     def insert_missing(self, table: Table) -> Insert:
         key = next(iter(table.primary_key.columns))
@@ -394,6 +445,31 @@ def _joined(
         rows = cursor.rows(statement, places, filled(places, o=owners, h=handles))
     now = max([row[_CLOCK] for row in rows], default=None) if clock is None else clock()
     return Held(rows, [row for row in rows if row[0] is not None], now)
+
+
+def _joined_with_limits(
+    cursor: Cursor,
+    statement: Written,
+    owner: bytes,
+    handle: str,
+    limits: Sequence[bytes],
+    clock: Callable[[], int] | None = None,
+) -> Held:
+    """Run a statement that locks one organization and joins the clock, its key and limits to it."""
+    rows = cursor.rows(statement, len(limits), _values_of(owner, handle, limits))
+    if not rows:
+        return Held((), (), None)
+    (row,) = rows
+    now = row[_CLOCK] if clock is None else clock()
+    return Held(rows, () if row[0] is None else rows, now, row[_CLOCK + 1 : -_OWNER])
+
+
+def _values_of(owner: bytes, handle: str, limits: Sequence[bytes]) -> dict[str, Any]:
+    """Return the ids of one organization, one key and some limits by place name."""
+    values: dict[str, Any] = {"o0": owner, "h0": handle}
+    for place, id in enumerate(limits):
+        values[f"i{place}"] = id
+    return values
 
 
 def database_of(dialect: Dialect) -> Database:

@@ -86,6 +86,8 @@ one runs in the thread of the request, so under ASGI it must answer from memory.
 _NAME: Final = re.compile(r"[!-~]{1,64}")
 """The format of handles and ids of keys; databases compare other texts differently."""
 _MAX_KEY_HINTS: Final = 131_072
+_RULES_AT_MOST: Final = 16
+"""The maximum number of rules with different limits that a key hint notes the fields of."""
 
 
 class _Part(NamedTuple):
@@ -108,6 +110,14 @@ class KeyHint(NamedTuple):
     key: ApiKey
     sealed: tuple[object, ...]
     """The fields under its seal."""
+    charged: dict[tuple[Limit, ...], tuple[str, ...]]
+    """The fields that an admission with these limits of a rule charged last."""
+
+    def note(self, limits: tuple[Limit, ...], fields: tuple[str, ...]) -> None:
+        """Note the fields that an admission charged, for the next one to read with the key."""
+        if len(self.charged) >= _RULES_AT_MOST:
+            self.charged.clear()
+        self.charged[limits] = fields
 
 
 class SqlStore(PrimaryStore):
@@ -239,6 +249,7 @@ class SqlStore(PrimaryStore):
                 await self._need_limits()
             resolved = self._resolver is not None
             assigned = await self._resolved(key.organization) if resolved else None
+            expected = key_hint.charged.get(limits, ()) if is_limited else ()
             charge = Admit(
                 key.organization,
                 token.handle,
@@ -251,9 +262,12 @@ class SqlStore(PrimaryStore):
                 address,
                 limits if is_limited else None,
                 lease,
+                expected,
             )
             outcome = await executor.charge(charge)
             if isinstance(outcome, Admission):
+                if outcome.limits is not None and outcome.limits.fields != expected:
+                    key_hint.note(limits, outcome.limits.fields)
                 return outcome
             if isinstance(outcome, Exception):
                 raise outcome
@@ -831,7 +845,7 @@ class SqlStore(PrimaryStore):
             return None
         if not token.accepts(key):
             return None
-        key_hint = self._key_hints[token.handle] = KeyHint(key, sealed_fields(key))
+        key_hint = self._key_hints[token.handle] = KeyHint(key, sealed_fields(key), {})
         return key_hint
 
     async def _resolved(self, organization: str) -> Organization | None:

@@ -1,0 +1,146 @@
+"""The statements of admissions with named limits and of holds, and the rows that they read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from secrets import token_hex
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, insert, select, update
+
+from lockgate import Limit, Plan, PlanBook, run
+from lockgate.core.holds import Settle, Take, budgets
+from lockgate.core.limits import windows_of
+from lockgate.core.plans import Organization
+from lockgate.core.timestamps import MINUTE
+from lockgate.stores.answers import Verdict
+from lockgate.stores.sql.codec import limit_id, write_cells, write_id
+from lockgate.stores.sql.statements import Cursor
+
+from ..making import BOOK, NOW, draft_of, new_key, token_of
+from .backends import Backend, await_locks
+
+EXPORT, OWN = Limit("export", "9/hour"), Limit("own", "9/hour", by="key")
+LIMITS = windows_of((EXPORT,))
+TOKENS = budgets(windows_of((Limit("tokens", "1000/minute"),)))
+WINDOWS = BOOK.default.windows
+
+
+def book(*limits: Limit) -> PlanBook:
+    """Return a default plan with named limits, and another plan without them."""
+    plain = Plan("other", 60, None, None, None)
+    return PlanBook([Plan("free", 60, None, None, None, limits=limits), plain])
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the statements that charges have run."""
+    names: list[str] = []
+    run_one = Cursor.run
+
+    def noted(self: Cursor, statement: Any, places: int, values: Any) -> None:
+        names.append(statement.__name__)
+        run_one(self, statement, places, values)
+
+    monkeypatch.setattr(Cursor, "run", noted)
+    return names
+
+
+WRITTEN = {"postgresql": ["keep_one_and_limits"]}
+READ = {
+    "sqlite": ["both_and_limits"],
+    "postgresql": ["lock_both_and_limits"],
+    "mysql": ["lock", "find_and_limits"],
+}
+
+
+def test_an_admission_reads_named_limits_together_with_the_key(
+    backend: Backend, ran: list[str]
+) -> None:
+    """From the second one with the same limits on, those of its plan included."""
+    store, made, plans = backend.open(), new_key(), book(Limit("plan", "9/hour"))
+    run(store.insert(draft_of(made), None, NOW))
+    for used in range(1, 4):
+        ran.clear()
+        admitted = run(store.admit(token_of(made), 1, plans, NOW, None, (EXPORT, OWN)))
+        assert admitted.reading is not None
+        assert admitted.reading.used[3:] == (used,) * 3
+    written = WRITTEN.get(backend.kind, ["keep_one", "keep_limits"])
+    assert ran == READ[backend.kind] + written
+    run(store.close())
+
+
+def test_a_hold_and_its_settling_are_two_statements_each(backend: Backend, ran: list[str]) -> None:
+    """On MariaDB three: its clock is the start of the statement."""
+    store = backend.open()
+    for _ in range(2):
+        taken = Take(token_hex(16), TOKENS, (100,), MINUTE, 1000)
+        for action in (taken, Settle(taken.id, taken.fields, (50,))):
+            ran.clear()
+            assert run(store.hold("org_1", action, NOW)).done
+    assert ran == [*READ[backend.kind], "keep_limits"]
+    run(store.close())
+
+
+def test_an_admission_is_charged_to_other_limits_than_the_last_one(backend: Backend) -> None:
+    """The plan or the limits of the rule have changed. A damaged row that the last one read, and
+    that this one does not need, fails no request."""
+    store, made, plans = backend.open(), new_key(), book(Limit("plan", "2/hour"))
+    asked = token_of(made), 1, plans, NOW, None
+    run(store.insert(draft_of(made), None, NOW))
+    for _ in range(2):
+        assert run(store.admit(*asked, (EXPORT,))).verdict is Verdict.ADMITTED
+    assert run(store.admit(*asked, (EXPORT,))).verdict is Verdict.LIMITED
+    assert run(store.admit(*asked, (OWN,))).verdict is Verdict.LIMITED
+    run(store.put_organization(Organization("org_1", "other")))
+    limits = store.tables.limits
+    mine = limits.c.id == limit_id(write_id("org_1"), "plan 3600")
+    with backend.admin.begin() as connection:
+        connection.execute(update(limits).where(mine).values(cells=b"damaged"))
+    for used in (3, 4):
+        admitted = run(store.admit(*asked, (EXPORT,)))
+        assert admitted.reading is not None
+        assert admitted.reading.used[3:] == (used,)
+    run(store.put_organization(Organization("org_1", "free")))
+    with backend.admin.begin() as connection:
+        connection.execute(delete(limits).where(mine))
+    for used in (5, 6):
+        admitted = run(store.admit(*asked, (EXPORT,)))
+        assert admitted.reading is not None
+        assert admitted.reading.used[3:] == (used, used - 4)
+    run(store.close())
+
+
+@pytest.mark.parametrize("written", ["inserted", "updated", "replaced", "deleted"])
+def test_a_charge_counts_on_top_of_limits_that_were_written_while_it_waited_W1(
+    served: Backend, written: str
+) -> None:
+    """The statement that waited for the lock began before the commit of these rows."""
+    store = served.open()
+    limits, id = store.tables.limits, write_id("org_1")
+    (field,) = LIMITS.fields
+    row = {
+        "id": limit_id(id, field),
+        "organization": id,
+        "cells": write_cells((5, NOW, NOW, NOW, 5, b"")),
+        "idle_day": NOW // (24 * 60 * MINUTE) + 3,
+    }
+    run(store.hit("org_1", WINDOWS, 1, NOW, None if written == "inserted" else LIMITS))
+    organizations = store.tables.organizations
+    with ThreadPoolExecutor(1) as threads, served.admin.connect() as other:
+        other.execute(select(organizations.c.id).where(organizations.c.id == id).with_for_update())
+        waiting = threads.submit(lambda: run(store.hit("org_1", WINDOWS, 1, NOW, LIMITS)))
+        await_locks(served.admin)
+        if written in ("replaced", "deleted"):
+            other.execute(delete(limits).where(limits.c.id == row["id"]))
+        if written in ("inserted", "replaced"):
+            other.execute(insert(limits), row)
+        if written == "updated":
+            other.execute(update(limits).values(cells=row["cells"]))
+        other.commit()
+        assert waiting.result(60).used[3:] == (1 if written == "deleted" else 6,)
+    assert run(store.peek("org_1", WINDOWS, NOW, LIMITS)).used[3:] == (
+        1 if written == "deleted" else 6,
+    )
+    run(store.close())
