@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from .core.api_keys import read_lifetime
 from .core.limits import Limit, check_limits
+from .core.plans import is_number, is_whole
 from .errors import ConfigurationError, Refusal
 from .stores.resilience.deadlines import DEADLINE
 from .stores.resilience.local_limits import Fallback
@@ -170,10 +171,10 @@ class HoldOptions:
 
     def __post_init__(self) -> None:
         """Refuse a time or a number that the stores have no place for."""
-        if not 0 < self.seconds <= 3600:
-            raise ConfigurationError(f"Holds of {self.seconds} s: use more than 0, up to 3600.")
-        if not 1 <= self.at_most <= 1000:
-            raise ConfigurationError(f"{self.at_most} holds at most: use 1 to 1000.")
+        if not is_number(self.seconds) or not 0 < self.seconds <= 3600:
+            raise ConfigurationError(f"Holds of {self.seconds!r} s: use more than 0, up to 3600.")
+        if not is_whole(self.at_most) or not 1 <= self.at_most <= 1000:
+            raise ConfigurationError(f"{self.at_most!r} holds at most: use 1 to 1000.")
         for limit in self.limits:
             check_limits([limit])
 

@@ -26,7 +26,7 @@ def loop_runs() -> bool:
 
 
 _AWAITS: Final = (
-    "run() was given a flow that waits for an event loop: await it there, "
+    "run() was given a flow that waits for an event loop: await it there, as asyncio.run() does, "
     "or give the gate a store whose io is 'none', 'sync' or 'both'."
 )
 

@@ -254,6 +254,9 @@ def test_a_limit_by_key_counts_for_the_key_and_leaves_out_callers_without_one() 
     assert bench.fits(10, BY_KEY, two)
     with bench.gate.hold("org_1", {BY_KEY: 11, TOKENS: 5}) as hold:
         hold.used({"tokens": 5, "by-key": 99})
+    taken = run(bench.gate.holds.take("org_1", {BY_KEY: 11, TOKENS: 5}))
+    with bench.gate.holds.resume(taken.id) as hold:
+        hold.used({BY_KEY: 99, TOKENS: 5})
     with bench.gate.hold("org_1", {BY_KEY: 11}) as hold:
         hold.used(3)
     assert not hold.lost
@@ -286,9 +289,12 @@ def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
     ("units", "message"),
     [
         ({}, "A hold takes units"),
-        ({TOKENS: 0}, "A hold takes 0 units of 'tokens'"),
+        ({TOKENS: 0}, "A hold takes 0 units of 'tokens': .* at least 1 of one of its limits"),
+        ({TOKENS: 0, INPUT: 0}, "A hold takes 0 units of 'tokens'"),
+        ({TOKENS: -1, INPUT: 1}, "from a request, check it .* 400"),
         ({TOKENS: True}, "A hold takes True units"),
         ({TOKENS: 2**53}, "use 1 to 2"),
+        ({Limit(f"l{n}", "9/hour"): 1 for n in range(5)}, "^A hold has at most 4 limits"),
         ({TOKENS: 1, Limit("tokens", "9/hour"): 1}, "Two limits are called 'tokens'"),
         ({Limit("export", "3/hour"): 1}, "A rule is charged for the limit 'export'"),
     ],
@@ -335,16 +341,72 @@ def test_a_rule_may_not_have_the_name_of_a_limit_that_holds_are_taken_of() -> No
         Bench(hold_options=HoldOptions(limits=[Limit("login", "5/minute", by="address")]))
 
 
-@pytest.mark.parametrize("used", [-1, 1.5, {"input": 1}, {"tokens": None}, 2**53, True], ids=str)
+@pytest.mark.parametrize(
+    "used",
+    [
+        -1,
+        1.5,
+        {"input": 1},
+        {INPUT: 1},
+        {"tokens": None},
+        2**53,
+        True,
+        "1",
+        {TOKENS: 1, "tokens": 1},
+    ],
+    ids=str,
+)
 def test_a_mistake_in_what_was_used_is_told(used: Any) -> None:
     bench = Bench()
     with bench.gate.hold("org_1", {TOKENS: 9}) as hold:
         with pytest.raises(ConfigurationError):
             hold.used(used)
-        if used == {"input": 1}:
-            return
         with pytest.raises(ConfigurationError):
             run(bench.gate.holds.settle(hold.id, used))
+    assert not hold.lost
+
+
+@pytest.mark.parametrize(
+    "used",
+    [{INPUT: 30, OUTPUT: 10}, {"input": 30, "output": 10}, {INPUT: 30, "output": 10}],
+    ids=str,
+)
+@pytest.mark.parametrize("by_id", [False, True])
+def test_limits_and_their_names_tell_alike_what_was_used(used: Any, by_id: bool) -> None:
+    bench = Bench()
+    if by_id:
+        id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
+        assert run(bench.gate.holds.settle(id, used))
+    else:
+        with bench.gate.hold("org_1", {INPUT: 80, OUTPUT: 40}) as hold:
+            hold.used(used)
+    assert bench.fits(70, INPUT) and not bench.fits(71, INPUT)
+    assert bench.fits(40, OUTPUT) and not bench.fits(41, OUTPUT)
+
+
+def test_what_was_used_is_told_inside_the_block() -> None:
+    hold = Bench().gate.hold("org_1", {TOKENS: 9})
+    with pytest.raises(ConfigurationError, match="inside its block"):
+        hold.used(1)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_limit_of_zero_units_is_left_out_of_a_hold(by_id: bool) -> None:
+    bench = Bench()
+    taken = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 0}))
+    assert taken.units == {"input": 80}
+    assert bench.fits(50, OUTPUT)
+    used = {INPUT: 10, OUTPUT: 0}
+    if by_id:
+        with pytest.raises(ConfigurationError, match="took 0 units of 'output'"):
+            run(bench.gate.holds.settle(taken.id, {"input": 10, "output": 1}))
+        assert run(bench.gate.holds.settle(taken.id, used))
+    else:
+        with bench.gate.holds.resume(taken.id) as hold:
+            with pytest.raises(ConfigurationError, match="took 0 units of 'output'"):
+                hold.used({"input": 10, "output": 1})
+            hold.used(used)
+    assert bench.fits(90, INPUT) and not bench.fits(91, INPUT)
 
 
 def test_one_number_for_two_limits_is_a_mistake() -> None:
@@ -355,15 +417,23 @@ def test_one_number_for_two_limits_is_a_mistake() -> None:
         hold.used(1)
 
 
-@pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan"), float("inf")])
-def test_a_hold_lasts_up_to_an_hour(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan"), float("inf"), "x", True, [1]])
+def test_a_hold_lasts_up_to_an_hour(seconds: Any) -> None:
     with pytest.raises(ConfigurationError, match="up to an hour"):
         run(Bench().gate.holds.take("org_1", {TOKENS: 1}, seconds=seconds))
 
 
 @pytest.mark.parametrize(
     "options",
-    [{"seconds": 0}, {"seconds": 3601}, {"at_most": 0}, {"limits": ["5/minute"]}],
+    [
+        {"seconds": 0},
+        {"seconds": 3601},
+        {"seconds": "x"},
+        {"seconds": None},
+        {"at_most": 0},
+        {"at_most": "x"},
+        {"limits": ["5/minute"]},
+    ],
 )
 def test_a_mistake_in_the_options_is_told(options: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
@@ -398,11 +468,20 @@ def test_an_id_with_other_fields_is_malformed(fields: tuple[str, ...]) -> None:
         HoldId.read(str(HoldId("0" * 32, "org", fields)))
 
 
+@pytest.mark.parametrize("names", [("Tokens",), ("tokens 60",), ("a",) * 9])
+def test_an_id_with_other_names_is_malformed(names: tuple[str, ...]) -> None:
+    for unbound, untaken in ((names, ()), ((), names)):
+        with pytest.raises(ValueError, match="id"):
+            HoldId.read(str(HoldId("0" * 32, "org", (), (), unbound, untaken)))
+
+
 @pytest.mark.parametrize(
     "organization", ["org", "\ud83d\ude00", "\U0001f600", "a\0b", '"]', "\ud800"]
 )
 def test_an_id_names_any_organization(organization: str) -> None:
     id = HoldId.new(organization, ("hold:tokens 60", "hold:by-key 60 7c-1"))
+    assert HoldId.read(str(id)) == id
+    id = id._replace(unbound=("a", "b"), untaken=("c",))
     assert HoldId.read(str(id)) == id
 
 
@@ -420,6 +499,19 @@ def test_a_block_is_entered_once_and_not_in_an_event_loop() -> None:
 
     with pytest.raises(ConfigurationError, match="async with"):
         asyncio.run(enter())
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_asynchronous_block_without_an_event_loop_is_told_what_to_do() -> None:
+    gate = Bench().gate
+
+    async def enter(block: Any) -> None:
+        async with block:
+            pass
+
+    for block in (gate.hold("org_1", {TOKENS: 1}), gate.slot("org_1")):
+        with pytest.raises(ConfigurationError, match=r"asyncio\.run"):
+            run(enter(block))
 
 
 class Away(MemoryStore):

@@ -1,5 +1,5 @@
-"""The id of a hold, by which any process settles it: its organization, its budgets, and a random
-part."""
+"""The id of a hold, by which any process settles it: its organization, its budgets, the limits that
+it was asked for and has no units of, and a random part."""
 
 import json
 import re
@@ -34,11 +34,22 @@ class HoldId(NamedTuple):
     quotas: Quotas = ()
     """The calendars of its budgets, so that a process that does not know the limits counts in the
     right period."""
+    unbound: tuple[str, ...] = ()
+    """The names of limits by key, where the caller has none: its use of them is not counted."""
+    untaken: tuple[str, ...] = ()
+    """The names of limits of which it took no units."""
 
     @classmethod
-    def new(cls, organization: str, fields: tuple[str, ...], quotas: Quotas = ()) -> Self:
+    def new(
+        cls,
+        organization: str,
+        fields: tuple[str, ...],
+        quotas: Quotas = (),
+        unbound: tuple[str, ...] = (),
+        untaken: tuple[str, ...] = (),
+    ) -> Self:
         """Return the id of a new hold."""
-        return cls(token_hex(16), organization, fields, quotas)
+        return cls(token_hex(16), organization, fields, quotas, unbound, untaken)
 
     def __str__(self) -> str:
         """Return the id as one word of A-Z, a-z, 0-9, ``-`` and ``_``."""
@@ -47,6 +58,8 @@ class HoldId(NamedTuple):
             _written(field.removeprefix(PREFIX), quota)
             for field, quota in zip(self.fields, quotas, strict=True)
         ]
+        fields += ([name] for name in self.unbound)
+        fields += ([name, 0] for name in self.untaken)
         # Unescaped: two escaped surrogates would be read as one character.
         text = json.dumps([self.secret, self.organization, *fields], ensure_ascii=False)
         return urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).rstrip(b"=").decode()
@@ -69,12 +82,15 @@ class HoldId(NamedTuple):
             case [str(secret), str(organization), *fields] if (
                 _SECRET.fullmatch(secret) and is_id(organization) and len(fields) <= WINDOWS_AT_MOST
             ):
-                budgets = [_read(field) for field in fields]
+                budgets = [_read(field) for field in fields if not _is_left_out(field)]
+                left_out = [field for field in fields if _is_left_out(field)]
             case _:
                 raise ValueError("A hold's id names an organization and its budgets.")
         names = tuple(f"{PREFIX}{field}" for field, _ in budgets)
         quotas = tuple(quota for _, quota in budgets)
-        return cls(secret, organization, names, quotas if any(quotas) else ())
+        unbound = tuple(field[0] for field in left_out if len(field) == 1)
+        untaken = tuple(field[0] for field in left_out if len(field) == 2)
+        return cls(secret, organization, names, quotas if any(quotas) else (), unbound, untaken)
 
 
 def _written(field: str, quota: Quota | None) -> object:
@@ -83,6 +99,15 @@ def _written(field: str, quota: Quota | None) -> object:
         return field
     assert isinstance(quota.starts, date), "the quota is that of the organization"
     return [field, quota.limit, quota.soft, quota.starts.isoformat(), quota.zone]
+
+
+def _is_left_out(written: object) -> bool:
+    """Return whether this is the name of a limit that the hold has no units of."""
+    match written:
+        case [str(name)] | [str(name), 0]:
+            return NAME.fullmatch(name) is not None
+        case _:
+            return False
 
 
 def _read(written: object) -> tuple[str, Quota | None]:

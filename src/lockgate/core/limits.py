@@ -169,8 +169,12 @@ class Limit:
         return self.by in ("organization", "key")
 
 
-def check_limits(limits: Sequence[object]) -> None:
-    """Check the limits of one rule, plan or key.
+def check_limits(limits: Sequence[object], have: str = "A rule, a plan and a key have") -> None:
+    """Check the limits of one rule, plan or key, or of one hold.
+
+    Args:
+        limits: the limits.
+        have: begins the message about too many of them.
 
     Raises:
         ConfigurationError: one is no :class:`Limit`, two have the same name, or there are too many.
@@ -186,8 +190,8 @@ def check_limits(limits: Sequence[object]) -> None:
         raise ConfigurationError(f"One limit is named twice: {', '.join(map(str, named))}.")
     if len(named) > LIMITS_AT_MOST or sum(len(one.windows) for one in named) > WINDOWS_AT_MOST:
         raise ConfigurationError(
-            f"A rule, a plan and a key have at most {LIMITS_AT_MOST} limits with {WINDOWS_AT_MOST} "
-            f"windows together: {', '.join(map(str, named))}."
+            f"{have} at most {LIMITS_AT_MOST} limits with {WINDOWS_AT_MOST} windows together: "
+            f"{', '.join(map(str, named))}."
         )
 
 

@@ -99,6 +99,11 @@ def is_whole(number: object) -> TypeGuard[int]:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
+def is_number(number: object) -> TypeGuard[float]:
+    """Return whether an object is an ``int`` or a ``float`` but not a ``bool``."""
+    return isinstance(number, int | float) and not isinstance(number, bool)
+
+
 def _check_name(name: str) -> None:
     if not NAME.fullmatch(name):
         raise ConfigurationError(

@@ -1,10 +1,13 @@
 """The block of a hold: begun on entry, renewed while it runs, settled on exit (D41)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from ..core.hold_ids import HoldId
+from ..core.holds import name_of
+from ..core.limits import Limit
 from ..core.plans import is_whole
 from ..core.sliding_window import LARGEST
 from ..errors import ConfigurationError, StoreUnavailable
@@ -13,9 +16,10 @@ from .renewed_block import BEATS, BEATS_IN_TROUBLE, RenewedBlock
 if TYPE_CHECKING:
     from .holds import Holds
 
-Used = int | Mapping[str, int] | None
-"""The units that were used: a number for a single limit, or numbers by the limits' names; None, or
-no number for a limit: all that were held of it."""
+Units = int | Mapping[str, int] | Mapping[Limit, int] | Mapping[str | Limit, int]
+"""A number of units of a single limit, or numbers by limits or their names."""
+Used = Units | None
+"""The units that were used; None, or no number for a limit: all that were held of it."""
 
 
 class Hold(RenewedBlock):
@@ -33,7 +37,6 @@ class Hold(RenewedBlock):
         self,
         holds: "Holds",
         begin: Callable[[], Coroutine[Any, Any, str]],
-        names: Collection[str],
         seconds: float,
         *,
         is_new: bool,
@@ -42,31 +45,30 @@ class Hold(RenewedBlock):
         self.id = ""
         self._holds = holds
         self._begin = begin
-        self._names: Final = frozenset(names)
+        self._names: HoldNames | None = None
         self._is_new = is_new
         self._used: Used = None
         self._lost = False
         self._ends = False
         """Whether it is being settled, so that a late renewal finds it ended."""
 
-    def used(self, units: int | Mapping[str, int]) -> None:
+    def used(self, units: Units) -> None:
         """Name the units that were used, to be settled at the end of the block.
 
         May be called again, with the sum so far: the latest call counts.
 
         Args:
-            units: a number where one limit is held; otherwise numbers by the limits' names. A limit
-                without a number is used in full.
+            units: a number where one limit is held; otherwise numbers by the limits or their names.
+                A limit without a number is used in full.
 
         Raises:
-            ConfigurationError: a number is not 0 to 2**53 - 1, or of a limit that is not held.
+            ConfigurationError: a number is not 0 to 2**53 - 1, or of a limit that the hold has no
+                units of; or the block has not begun.
         """
+        if self._names is None:
+            raise ConfigurationError("The units that a hold used are named inside its block.")
         used_of(self._names, units)
-        if isinstance(units, Mapping) and not self._names.issuperset(units):
-            raise ConfigurationError(
-                f"The hold is of {sorted(self._names)}, not of {sorted(units)}."
-            )
-        self._used = units
+        self._used = units if isinstance(units, int) else dict(units.items())
 
     @property
     def lost(self) -> bool:
@@ -87,6 +89,7 @@ class Hold(RenewedBlock):
 
     async def _take(self) -> None:
         self.id = await self._begin()
+        self._names = HoldNames.of(HoldId.read(self.id))
         if not self._is_new:
             await self._renew()
 
@@ -116,8 +119,9 @@ class Hold(RenewedBlock):
     async def _give_back(self) -> None:
         """Settle a hold whose block did not begin; another one's goes on until its deadline."""
         if self._is_new:
+            assert self._names is not None, "it was taken"
             with suppress(StoreUnavailable):
-                await self._holds.settle(self.id, dict.fromkeys(self._names, 0))
+                await self._holds.settle(self.id, dict.fromkeys(self._names.of_fields, 0))
 
     def _lose(self) -> None:
         if not self._lost:
@@ -125,26 +129,54 @@ class Hold(RenewedBlock):
             self._holds.lose(self.id)
 
 
-def used_of(names: Iterable[str], used: Used) -> tuple[int | None, ...]:
-    """Return the units used for each of these limits' names; None: all that are held.
+class HoldNames(NamedTuple):
+    """The names of the limits of a hold."""
+
+    of_fields: tuple[str, ...]
+    """That of the limit of each field."""
+    known: frozenset[str]
+    """All that the hold was asked for."""
+    untaken: tuple[str, ...]
+    """Those of which it has 0 units."""
+
+    @classmethod
+    def of(cls, hold: HoldId) -> Self:
+        """Return the names in the id of a hold."""
+        of_fields = tuple(map(name_of, hold.fields))
+        return cls(of_fields, frozenset((*of_fields, *hold.unbound, *hold.untaken)), hold.untaken)
+
+
+def used_of(names: HoldNames, used: Used) -> tuple[int | None, ...]:
+    """Return the units used for each field of a hold; None: all that are held.
 
     Raises:
-        ConfigurationError: a number is not 0 to 2**53 - 1, or one is given for several limits.
+        ConfigurationError: a number is not 0 to 2**53 - 1, one is given for several limits, or a
+            limit is not of the hold.
     """
-    names = list(names)
     if used is None:
-        return (None,) * len(names)
+        return (None,) * len(names.of_fields)
     if isinstance(used, Mapping):
-        by_name: Mapping[str, object] = used
-    elif len({*names}) > 1:
+        pairs: Iterable[tuple[object, object]] = used.items()
+    elif len(names.known) > 1:
         raise ConfigurationError(
-            f"The hold has several limits: say what was used of each, as {dict.fromkeys(names, 0)}."
+            "The hold has several limits: name the units used of each, as "
+            f"{dict.fromkeys(sorted(names.known), 0)}."
         )
     else:
-        by_name = dict.fromkeys(names, used)
-    spent: dict[str, int] = {}
-    for name, number in by_name.items():
+        pairs = [(name, used) for name in names.known]
+    spent: dict[object, int] = {}
+    for limit, number in pairs:
+        name = limit.name if isinstance(limit, Limit) else limit
+        if name not in names.known:
+            raise ConfigurationError(f"The hold is of {sorted(names.known)}, not of {name!r}.")
+        if name in spent:
+            raise ConfigurationError(f"The units used of {name!r} are told twice.")
         if not is_whole(number) or not 0 <= number <= LARGEST:
             raise ConfigurationError(f"{number!r} units were used of {name!r}: use 0 to 2**53 - 1.")
+        if number and name in names.untaken:
+            raise ConfigurationError(
+                f"{number} units were used of {name!r}, and the hold took 0 units of {name!r}, so "
+                "they cannot be counted: take at least 1 of a limit that the work may use."
+            )
         spent[name] = number
-    return tuple(map(spent.get, names))
+    return tuple(map(spent.get, names.of_fields))

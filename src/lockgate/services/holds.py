@@ -1,7 +1,6 @@
 """Holds of a gate: take units now, settle them when their number is known (D41)."""
 
 from collections.abc import Callable, Iterable, Mapping
-from math import isfinite
 from typing import Final, Literal, NamedTuple
 
 from ..clock import Clock
@@ -18,7 +17,7 @@ from ..core.holds import (
 )
 from ..core.limit_windows import LimitWindows, ends_of, grain_of, span_of
 from ..core.limits import Limit, bound, check_limits, check_names
-from ..core.plans import ID_MAX_LENGTH, is_id, is_whole
+from ..core.plans import ID_MAX_LENGTH, is_id, is_number, is_whole
 from ..core.sliding_window import LARGEST, Window
 from ..core.timestamps import SECOND, whole_seconds
 from ..errors import (
@@ -32,7 +31,7 @@ from ..options import HoldOptions
 from ..principal import Principal
 from ..stores.base import Store
 from ..stores.quota_thresholds import tell_quotas
-from .hold_block import Hold, Used, used_of
+from .hold_block import Hold, HoldNames, Used, used_of
 from .shielded import Finishing
 from .store_errors import asking
 from .usage_recorder import UsageRecorder
@@ -115,7 +114,8 @@ class Holds:
         Args:
             caller: the calling principal, or the organization's id. A limit by key counts for the
                 principal's key, and is left out where there is none.
-            units: the most that the work can use, by limit: 1 to 2**53 - 1 each.
+            units: the most that the work can use, by limit: 1 to 2**53 - 1 each. A limit of 0
+                units is left out, beside others. Check numbers of clients before.
             seconds: until the deadline, up to an hour; None: that of
                 :class:`~lockgate.options.HoldOptions`.
 
@@ -134,11 +134,14 @@ class Holds:
         if not is_id(organization):
             problem = f"Use 1 to {ID_MAX_LENGTH} characters."
             raise InvalidRequest([Problem("organization", problem)])
-        found = bound(tuple(units), None if key is None else key.id)
+        untaken = tuple(limit.name for limit, number in units.items() if not number)
+        unbound = tuple(one.name for one in units if key is None and one.by == "key")
+        taken = tuple(units) if not untaken else tuple(one for one in units if units[one])
+        found = bound(taken, None if key is None else key.id)
         named = _NO_WINDOWS if found is None else _of(organization, budgets(found))
         by_name = {limit.name: number for limit, number in units.items()}
         asked = tuple(by_name[name] for name in named.names)
-        id = HoldId.new(organization, named.fields, named.quotas)
+        id = HoldId.new(organization, named.fields, named.quotas, unbound, untaken)
         action = Take(id.secret, named, asked, int(lasts * SECOND), self._at_most)
         answer = await self._ask(id, action)
         if not answer.done:
@@ -159,8 +162,7 @@ class Holds:
         Args:
             id: of the hold, in any process.
             used: as :data:`Used` says. More than was held is counted too, and reported by the event
-                ``hold_overrun``. A limit that is not held, as one by key of a session, is passed
-                over.
+                ``hold_overrun``. A limit by key is passed over for a caller without a key.
 
         Returns:
             Whether this call settled it. False, without a change: it was settled before, or it was
@@ -169,11 +171,13 @@ class Holds:
 
         Raises:
             InvalidRequest: the id is malformed.
-            ConfigurationError: a number is not 0 to 2**53 - 1, or one is given for several limits.
-            StoreUnavailable: the store did not answer: at its deadline the hold is used in full.
+            ConfigurationError: a number is not 0 to 2**53 - 1, one is given for several limits, or
+                for a limit that the hold has no units of.
+            StoreUnavailable: the store did not answer: call again, since at its deadline the hold
+                is used in full.
         """
         hold = _read(id)
-        spent = used_of([name_of(field) for field in hold.fields], used)
+        spent = used_of(HoldNames.of(hold), used)
         answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent, hold.quotas))
         if answer.done:
             self._tell_overruns(hold, spent, answer)
@@ -194,12 +198,11 @@ class Holds:
         self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
     ) -> Hold:
         """Return the context manager of :meth:`Gate.hold <lockgate.Gate.hold>`."""
-        names = {limit.name for limit in units}
 
         async def begin() -> str:
             return (await self.take(caller, units, seconds=seconds)).id
 
-        return Hold(self, begin, names, self._lasts(seconds), is_new=True)
+        return Hold(self, begin, self._lasts(seconds), is_new=True)
 
     def resume(self, id: str, *, seconds: float | None = None) -> Hold:
         """Return a context manager for a hold that :meth:`take` took, in this process or another.
@@ -211,12 +214,12 @@ class Holds:
             InvalidRequest: the id is malformed.
             ConfigurationError: the seconds are not up to an hour.
         """
-        names = {name_of(field) for field in _read(id).fields}
+        _read(id)
 
         async def begin() -> str:
             return id
 
-        return Hold(self, begin, names, self._lasts(seconds), is_new=False)
+        return Hold(self, begin, self._lasts(seconds), is_new=False)
 
     async def usage(
         self, organization: str, key: str | None = None, units: int = 1
@@ -285,13 +288,16 @@ class Holds:
 
     def _check(self, units: Mapping[Limit, int]) -> None:
         """Check limits and units, and that no limit has the name of another."""
-        check_limits(tuple(units))
+        check_limits(tuple(units), "A hold has")
         if not units:
             raise ConfigurationError("A hold takes units: write gate.hold(caller, {TOKENS: 4096}).")
+        least = 0 if any(units.values()) else 1
         for limit, number in units.items():
-            if not is_whole(number) or not 1 <= number <= LARGEST:
+            if not is_whole(number) or not least <= number <= LARGEST:
                 raise ConfigurationError(
-                    f"A hold takes {number!r} units of {limit.name!r}: use 1 to 2**53 - 1."
+                    f"A hold takes {number!r} units of {limit.name!r}: use 1 to 2**53 - 1, and at "
+                    "least 1 of one of its limits. If the number is from a request, check it "
+                    "before the hold, and answer 400."
                 )
         if any(self.limits.get(limit.name) is not limit for limit in units):
             self._learn(units)
@@ -315,8 +321,8 @@ class Holds:
 
     def _lasts(self, seconds: float | None) -> float:
         seconds = self.seconds if seconds is None else seconds
-        if not isfinite(seconds) or not 1 / SECOND <= seconds <= LONGEST:
-            raise ConfigurationError(f"A hold lasts up to an hour, not {seconds} seconds.")
+        if not is_number(seconds) or not 1 / SECOND <= seconds <= LONGEST:  # NaN is neither.
+            raise ConfigurationError(f"A hold lasts up to an hour, not {seconds!r} seconds.")
         return seconds
 
     def _tell_overruns(

@@ -56,6 +56,11 @@ class RenewedBlock(ABC):
         """Give it back or settle it, at the end of the block."""
 
     async def __aenter__(self) -> Self:
+        if not loop_runs():
+            raise ConfigurationError(
+                "An 'async with' block needs an event loop, and none runs here: start one, as "
+                "asyncio.run(main()) does, or use 'with'."
+            )
         self._enter_once()
         self._awaited = self._await()
         return await self._awaited.__aenter__()
