@@ -856,7 +856,7 @@ class Gate:
         """
         self.events.tell_admitted()
         await self.slots.finishing.flush()
-        await self.holds.finishing.flush()
+        await self.holds.flush()
         if self.recorder is not None:
             await self.recorder.flush()
         await self.store.flush()
@@ -865,7 +865,7 @@ class Gate:
         """Release the store's connections, threads and files."""
         self.events.tell_admitted()
         await self.slots.finishing.flush()
-        await self.holds.finishing.flush()
+        await self.holds.close()
         self.legacy.close()
         if self.accounts is not None:
             await self.accounts.close()

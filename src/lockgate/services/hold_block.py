@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ..core.hold_ids import HoldId
@@ -26,8 +26,8 @@ class Hold(RenewedBlock):
     """Context manager of a hold: begins it on entry, renews it, settles it on exit.
 
     On exit the units that :meth:`used` named are settled, without a call of it all that are held,
-    after an exception or a cancellation too. If the process dies, or the store is away at the end,
-    all are used at the deadline.
+    after an exception or a cancellation too. If the store is away at the end, they are settled in
+    the background until the deadline. If the process dies, all are used at the deadline.
 
     Attributes:
         id: the id of the hold, once the block has begun.
@@ -112,16 +112,21 @@ class Hold(RenewedBlock):
 
     async def _end(self) -> None:
         self._ends = True
-        with suppress(StoreUnavailable):  # All is used at the deadline.
-            if not await self._holds.settle(self.id, self._used):
-                self._lose()
+        await self._settle(self._used)
 
     async def _give_back(self) -> None:
         """Settle a hold whose block did not begin; another one's goes on until its deadline."""
         if self._is_new:
             assert self._names is not None, "it was taken"
-            with suppress(StoreUnavailable):
-                await self._holds.settle(self.id, dict.fromkeys(self._names.of_fields, 0))
+            await self._settle(dict.fromkeys(self._names.of_fields, 0))
+
+    async def _settle(self, used: Used) -> None:
+        try:
+            if not await self._holds.settle(self.id, used):
+                self._lose()
+        except StoreUnavailable:
+            if not self._lost:
+                self._holds.late.add(self.id, used, self._seconds)
 
     def _lose(self) -> None:
         if not self._lost:

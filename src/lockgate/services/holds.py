@@ -32,6 +32,7 @@ from ..principal import Principal
 from ..stores.base import Store
 from ..stores.quota_thresholds import tell_quotas
 from .hold_block import Hold, HoldNames, Used, used_of
+from .late_settlements import LateSettlements
 from .shielded import Finishing
 from .store_errors import asking
 from .usage_recorder import UsageRecorder
@@ -95,6 +96,7 @@ class Holds:
         self.seconds: Final = options.seconds
         """The default seconds until a deadline."""
         self.finishing: Final = Finishing()
+        self.late: Final = LateSettlements(self)
         self._store = store
         self._at_most = options.at_most
         self._clock = clock
@@ -269,8 +271,18 @@ class Holds:
             if rule.name in self.limits:
                 raise _counted_apart(rule)
 
+    async def flush(self) -> None:
+        """Wait for blocks that end, and send the settlements that the store has not answered."""
+        await self.finishing.flush()
+        await self.late.flush()
+
+    async def close(self) -> None:
+        """Settle as :meth:`flush` does, for the last time."""
+        await self.finishing.flush()
+        await self.late.close()
+
     def lose(self, id: str) -> None:
-        """Report that a hold has ended before its block."""
+        """Report that a hold has ended before it was settled."""
         self._events.emit("hold_lost", organization=_read(id).organization)
 
     async def _ask(self, hold: HoldId, action: HoldAction) -> HoldAnswer:
