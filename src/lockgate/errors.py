@@ -444,6 +444,7 @@ class RateLimitExceeded(Refusal):
         ends_at: the instant in microseconds at which a temporary limit below the cost ends;
             None: the limit has no end, or the cost fits.
         limit_name: the name of the limit that has the window; None: the plan has it (D40).
+        held: of the units used, those of holds that are out; None: no hold was refused (D41).
         since: the instant of the decision, in microseconds.
         until: the instant, in microseconds, until which a request of cost 1 gets the same refusal
             unless a key or plan changes.
@@ -473,6 +474,7 @@ class RateLimitExceeded(Refusal):
         cost: int = 1,
         limit_name: str | None = None,
         ends_at: int | None = None,
+        held: int | None = None,
     ) -> None:
         self.type = type
         self.limit = limit
@@ -480,6 +482,7 @@ class RateLimitExceeded(Refusal):
         self.retry_after = retry_after
         self.cost = cost
         self.limit_name = limit_name
+        self.held = held
         self.since = self.until = 0
         self.ends_at = ends_at
         sentence = self.never if cost > limit else self.sentence
@@ -493,10 +496,13 @@ class RateLimitExceeded(Refusal):
         super().__init__(sentence.format_map(values))
 
     def body(self) -> dict[str, object]:
-        """Add ``retryAfter`` and ``limits`` (spec 7.2), with ``limits.name`` of a named limit."""
+        """Add ``retryAfter`` and ``limits`` (spec 7.2), with ``limits.name`` of a named limit, and
+        ``limits.held`` where a hold was refused."""
         limits: dict[str, object] = {"type": self.type, "limit": self.limit, "used": self.used}
         if self.limit_name is not None:
             limits["name"] = self.limit_name
+        if self.held is not None:
+            limits["held"] = self.held
         return {**super().body(), "retryAfter": self.retry_after, "limits": limits}
 
     def headers(self) -> tuple[Header, ...]:

@@ -114,6 +114,7 @@ def test_a_refusal_names_the_limit_and_tells_how_long_to_wait_H5() -> None:
         "limit": 100,
         "used": 60,
         "name": "tokens",
+        "held": 60,
     }
     assert found.value.retry_after == 120
     told = {"organization": "org_1", "limit": "tokens", "units": 41}

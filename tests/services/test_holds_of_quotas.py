@@ -54,6 +54,7 @@ def test_a_full_month_refuses_until_it_ends() -> None:
         "limit": 100,
         "used": 70,
         "name": "tokens",
+        "held": 0,
     }
     clock.now = MARCH
     assert run(gate.holds.take("org_1", {MONTH: 100})).units == {"tokens": 100}

@@ -112,7 +112,7 @@ def test_units_that_do_not_fit_are_a_429_that_names_the_limit(
         "try again in 60 s.",
         "code": "RATE_LIMIT_EXCEEDED",
         "retryAfter": 60,
-        "limits": {"type": "minute", "limit": 100, "used": 50, "name": "tokens"},
+        "limits": {"type": "minute", "limit": 100, "used": 50, "name": "tokens", "held": 0},
     }
 
 

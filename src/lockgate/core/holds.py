@@ -195,7 +195,7 @@ class HoldAnswer(NamedTuple):
     """The units counted in each window after this call, those of holds included."""
     units: tuple[int, ...]
     """The units of this hold in each window, before it was settled; 0 if it had ended. After
-    :class:`Look` those of all holds that are out."""
+    :class:`Look`, and where :class:`Take` was refused, those of all holds that are out."""
     waits: tuple[int, ...] = ()
     """Of each window, the microseconds after which the units to take fit, if no other hold is taken
     or renewed and each is used in full at its deadline; the span of a window whose limit they
@@ -273,6 +273,8 @@ def apply(
         if is_out:
             units, deadline = action.units, now + action.span
             kept = _taken(action, kept, deadline)
+        else:
+            units = tuple([_held(budget.held) for budget in kept])
     used = tuple(map(total, kept, periods))
     return HoldAnswer(is_out, now, deadline, used, units, waits, tuple(counts)), tuple(kept)
 

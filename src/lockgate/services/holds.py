@@ -395,4 +395,4 @@ def _refusal(named: LimitWindows, asked: tuple[int, ...], answer: HoldAnswer) ->
         wait = (ends_of(present) or answer.now + present.span) - answer.now
     retry_after = max(1, whole_seconds(wait))
     told = most, answer.used[index], retry_after, asked[index]
-    return RateLimitExceeded(window.name, *told, named.names[index])
+    return RateLimitExceeded(window.name, *told, named.names[index], held=answer.units[index])

@@ -138,7 +138,8 @@ def _of_hold(call: Call, expected: HoldAnswer, got: HoldAnswer) -> str:
             return "H1" if got.done else "W2"
         return "H2" if isinstance(action, Renew) or got.done else "H3"
     if got.units != expected.units:
-        return "H1" if isinstance(action, Look) else "H3"
+        reads_all = isinstance(action, Look) or (isinstance(action, Take) and not got.done)
+        return "H1" if reads_all else "H3"
     if got.used != expected.used:
         if isinstance(action, Settle):
             return "H4"

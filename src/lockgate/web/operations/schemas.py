@@ -271,6 +271,9 @@ class RefusedLimits(Out):
     limit: int
     used: int
     name: str = Field(default="", description="Of a named limit only: its name.")
+    held: int = Field(
+        default=0, description="Of a hold only: the units of used that are held, and may come back."
+    )
 
 
 class Error(Out):

@@ -18,8 +18,8 @@
 -- for each window the first instants of its periods, packed, empty for a sliding one.
 --
 -- Returns whether it was done, the instant and the deadline; then of each window the wait of the units to
--- take, empty if there are none, the units counted and those of this hold, after look those of all holds,
--- each packed; and the units counted in periods, packed, for each the index, the first instant, the units
+-- take, empty if there are none, the units counted and those of this hold, after look and after a take that
+-- was refused those of all holds, each packed; and the units counted in periods, packed, for each the index, the first instant, the units
 -- used before and after. Returns the instant alone if it needs the periods of another.
 --
 -- include: time.lua
@@ -385,7 +385,7 @@ for index, budget in ipairs(budgets) do
   local _, _, grain, units = read('<dddd', windows, 32 * index - 31)
   local place, held = mine[index], budget.held
   local of_this = place and read('<d', held, place + 16) or 0
-  if looks then
+  if looks or takes and not done then
     of_this = math.min(LARGEST, budget.out)
   elseif takes and done then
     of_this = units
