@@ -1,0 +1,175 @@
+"""The proxy for language models meters each request, however it ends, and answers with 429."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from tests.patience import SECONDS, until
+from tests.web import serving
+
+from .test_servers import Running, served
+
+PATH = "/v1/chat/completions"
+
+
+class Upstream:
+    """A fake service of models: the last word of a prompt is the number of tokens that it answers,
+    or ``fail``, ``wait`` or ``endless``."""
+
+    def __init__(self) -> None:
+        self.waits, self.goes_on = threading.Event(), threading.Event()
+        self.app = Starlette(routes=[Route(PATH, self.complete, methods=["POST"])])
+
+    async def complete(self, request: Request) -> Response:
+        body = await request.json()
+        words = body["messages"][-1]["content"].split()
+        if words[-1] == "fail":
+            return JSONResponse({"error": "broken"}, 500)
+        if words[-1] == "wait":
+            self.waits.set()
+            await asyncio.to_thread(self.goes_on.wait, SECONDS)
+        number = int(words[-1]) if words[-1].isdigit() else 100_000
+        usage = {"prompt_tokens": len(words), "completion_tokens": min(number, body["max_tokens"])}
+        if not body["stream"]:
+            return JSONResponse({"choices": [], "usage": usage})
+        return StreamingResponse(self.parts(number, usage), media_type="text/event-stream")
+
+    async def parts(self, number: int, usage: dict[str, int]) -> AsyncIterator[str]:
+        for place in range(number):
+            yield f"data: {json.dumps({'choices': [{'delta': {'content': str(place)}}]})}\n\n"
+            await asyncio.sleep(0)
+        yield f"data: {json.dumps({'choices': [], 'usage': usage})}\n\ndata: [DONE]\n\n"
+
+
+class Proxy:
+    """The served example, asked with the key of ``org_1`` unless another one is given."""
+
+    def __init__(self, running: Running, upstream: Upstream) -> None:
+        self.upstream = upstream
+        self.address = httpx.URL(running.url)
+        self.key, self.mini = running.printed["key"], running.printed["mini"]
+        self.client = running.client({"Authorization": f"Bearer {self.key}"})
+
+    def ask(self, prompt: str, key: str | None = None, **fields: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key or self.key}"}
+        return self.client.post(PATH, json=body(prompt, **fields), headers=headers)
+
+    def used(self, key: str | None = None) -> dict[str, tuple[int, int]]:
+        """Return the units used, and those held, of the limits that have any."""
+        rows = self.client.get(
+            "/v1/usage", headers={"Authorization": f"Bearer {key or self.key}"}
+        ).json()
+        found = {row["name"]: (row["used"] - row["held"], row["held"]) for row in rows}
+        return {name: pair for name, pair in found.items() if any(pair)}
+
+    def settled(self, key: str | None = None) -> dict[str, int]:
+        """Wait until no units are held, and return those used."""
+        until(lambda: not any(held for _, held in self.used(key).values()))
+        return {name: used for name, (used, _) in self.used(key).items()}
+
+    def leaving(self, prompt: str, **fields: Any) -> socket.socket:
+        """Send a request on a connection that the test closes."""
+        text = json.dumps(body(prompt, **fields))
+        connection = socket.create_connection((self.address.host, self.address.port), SECONDS)
+        connection.sendall(
+            f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.key}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode()
+        )
+        return connection
+
+
+def body(prompt: str, **fields: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {"model": "gpt-4.1", "max_tokens": 1000}
+    return {**asked, "messages": [{"role": "user", "content": prompt}], **fields}
+
+
+def units(requests: int, input: int, output: int, model: str = "gpt-4-1") -> dict[str, int]:
+    """Return these units of a model and of the month, without zeros."""
+    all = {
+        f"{model}-requests": requests,
+        f"{model}-input-tokens": input,
+        f"{model}-output-tokens": output,
+        "pro-tokens-a-month": input + output,
+    }
+    return {name: number for name, number in all.items() if number}
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    upstream = Upstream()
+    with serving.served(upstream.app) as (host, port):
+        monkeypatch.setenv("LLM_URL", f"http://{host}:{port}")
+        with served("uvicorn-h11", "llm_proxy:app") as running:
+            yield Proxy(running, upstream)
+
+
+def test_each_answer_is_metered_and_what_does_not_fit_is_refused(proxy: Proxy) -> None:
+    answer = proxy.ask("hello 7")
+    assert answer.json()["usage"] == {"prompt_tokens": 2, "completion_tokens": 7}
+    assert proxy.settled() == units(1, 2, 7)
+    streamed = proxy.ask("hello there 20", stream=True)
+    assert streamed.headers["content-type"].startswith("text/event-stream")
+    assert streamed.text.count("delta") == 20
+    assert streamed.text.endswith("data: [DONE]\n\n")
+    assert proxy.settled() == units(2, 5, 27)
+    assert proxy.ask("fail", stream=True).json()["code"] == "MODEL_FAILED"
+    assert proxy.ask("fail").status_code == 502
+    assert proxy.settled() == units(4, 5, 27)
+    large = proxy.ask("3800", max_tokens=4096)
+    assert large.json()["usage"]["completion_tokens"] == 3800
+    assert proxy.ask("4096", max_tokens=None, stream=True).status_code == 200
+    refused = proxy.ask("1", max_tokens=None, stream=True)
+    assert (refused.status_code, refused.json()["limits"]["name"]) == (429, "gpt-4-1-output-tokens")
+
+
+def test_a_model_takes_its_scope_and_has_its_own_limits(proxy: Proxy) -> None:
+    assert proxy.ask("1", proxy.mini).json()["code"] == "INSUFFICIENT_SCOPE"
+    assert proxy.ask("1", proxy.mini, model="gpt-4.1-mini").status_code == 200
+    assert proxy.settled(proxy.mini) == {
+        "gpt-4-1-mini-requests": 1,
+        "gpt-4-1-mini-input-tokens": 1,
+        "gpt-4-1-mini-output-tokens": 1,
+        "starter-tokens-a-month": 2,
+    }
+    assert proxy.ask("1", model="gpt-5").status_code == 400
+    assert proxy.ask("1", max_tokens=-1).json()["code"] == "VALIDATION_ERROR"
+    statuses = [proxy.ask("1").status_code for _ in range(12)]
+    assert statuses == [200] * 10 + [429] * 2
+    assert proxy.settled() == units(10, 10, 10)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_leaves_before_the_answer_pays_what_the_model_did(
+    proxy: Proxy, stream: bool
+) -> None:
+    with proxy.leaving("please wait", stream=stream):
+        assert proxy.upstream.waits.wait(SECONDS)
+        assert proxy.used()["gpt-4-1-output-tokens"] == (0, 1000)
+    proxy.upstream.goes_on.set()
+    used = proxy.settled()
+    if stream:
+        assert (used["gpt-4-1-requests"], used["gpt-4-1-input-tokens"]) == (1, 11)
+        assert used.get("gpt-4-1-output-tokens", 0) < 1000
+    else:
+        assert used == units(1, 2, 1000)
+
+
+def test_a_client_that_leaves_in_the_middle_pays_what_it_was_sent(proxy: Proxy) -> None:
+    with proxy.leaving("endless", stream=True) as connection:
+        assert connection.recv(100)
+        until(lambda: b"data: " in connection.recv(65536))
+    used = proxy.settled()
+    assert used["gpt-4-1-output-tokens"] > 0
+    assert used["gpt-4-1-requests"] == 1
