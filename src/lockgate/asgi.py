@@ -29,7 +29,6 @@ from .web.asgi_response import (
     refuse_late,
     respond,
     set_unauthenticated_user,
-    was_cut,
 )
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
@@ -148,12 +147,9 @@ class GateMiddleware:
             set_unauthenticated_user(scope)
         else:
             scope["user"] = scope["auth"] = principal
-        task = None  # The task to cancel when the key or the agent's session ends.
-        if principal is not None and guard.streams is not None:
-            session = principal.session
-            if session is None or session.agent:
-                task = current_task()
-        send_with_headers = partial(answer, entry, task, scope, send)
+            if guard.streams is not None and (outer is None or entry.within(self._gate) is None):
+                entry.task = current_task()  # Unless a gate outside watches the response.
+        send_with_headers = partial(answer, entry, request, send)
         app = self.preflights if entry.rule is PREFLIGHT else self.app
         try:
             if entry.slot is None:
@@ -163,7 +159,7 @@ class GateMiddleware:
         except Refusal as refusal:
             await refuse_late(entry, refusal, scope, send)
         except CancelledError:
-            if not was_cut(entry):
+            if not entry.unwatch():
                 raise
             await cut(entry, scope, send)
         finally:
@@ -171,8 +167,8 @@ class GateMiddleware:
                 scope.pop(ENTRY, None)
             else:
                 scope[ENTRY] = outer
-            if entry.stream is not None:
-                entry.forget_stream()
+            if entry.is_watched:
+                entry.unwatch()
 
     def audit(self) -> Audit:
         """Return the requirement of each route, and the undecided routes.

@@ -23,8 +23,9 @@ from lockgate import Gate, Registration, Rule, asgi, run, wsgi
 from lockgate.core.timestamps import DAY
 from lockgate.errors import KeyExpired, KeyRevoked, SessionInvalid
 from lockgate.options import WebOptions
-from lockgate.services.open_streams import OpenStream, OpenStreams
+from lockgate.services.open_streams import OpenStreams
 from lockgate.sessions import Session
+from lockgate.web.entry import Entry
 from tests.patience import LEISURELY
 from tests.servers import reserved_port
 
@@ -227,6 +228,7 @@ async def test_a_background_task_continues_although_the_key_is_revoked() -> None
     assert bench.gate.streams is not None
     await bench.gate.streams.look()
     assert not task.done()
+    assert "streams_ended" not in {event.name for event in bench.told}
     endless.go_on.set()
     await task
 
@@ -270,6 +272,25 @@ async def test_gates_inside_one_another_watch_a_stream_once() -> None:
     bench.revoke(key)
     await asyncio.wait_for(task, 60)
     assert [message["type"] for message in line.sent] == ["websocket.accept", "websocket.close"]
+
+
+async def test_a_response_without_a_first_part_ends_with_its_key() -> None:
+    bench = Bench()
+    key = bench.key()
+    began = asyncio.Event()
+
+    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        began.set()
+        await asyncio.Event().wait()
+
+    line = Line(body_messages([b""]))
+    app = asgi.GateMiddleware(endless, bench.gate)
+    task = asyncio.ensure_future(app(with_key(key), line.receive, line.send))
+    await asyncio.wait_for(began.wait(), 60)
+    bench.revoke(key)
+    await asyncio.wait_for(task, 60)
+    assert [message["type"] for message in line.sent] == ["http.response.start"]
 
 
 async def test_streams_outlive_their_key_with_end_streams_off() -> None:
@@ -443,8 +464,9 @@ async def test_a_store_that_fails_is_asked_again_about_a_key() -> None:
     assert row is not None
     failing = Failing(bench)
     streams = OpenStreams(cast(Any, failing), None, None, bench.gate.events)
-    stream = OpenStream(row)
-    streams.add(stream)
+    stream = Entry(asgi.GateMiddleware(Endless(), bench.gate).guard, Rule(), None, None)
+    stream.has_started = True
+    streams.add(stream, row)
     bench.revoke(key)
     for failing.away, refused in ((True, False), (False, True)):
         await streams.look()

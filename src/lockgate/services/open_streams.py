@@ -12,7 +12,8 @@ ends.
 
 from collections.abc import Sequence
 from logging import INFO
-from typing import Final
+from time import monotonic
+from typing import Final, Protocol
 
 from ..clock import Clock
 from ..core.api_keys import ApiKey, KeyState
@@ -30,30 +31,23 @@ _AT_ONCE: Final = 64
 """Keys that are read concurrently, where an event loop runs."""
 
 
-class OpenStream:
-    """A response or a WebSocket that goes on under a key, or under an agent's session.
+Holder = ApiKey | AgentSession
+"""A key, or the session of an agent, that admitted a stream."""
 
-    Attributes:
-        holder: the key or the session that admitted it.
-        refusal: why it has to end; None: it may continue.
-        is_new: whether its holder has to be read at the next look, whatever has changed.
-    """
 
-    def __init__(self, holder: ApiKey | AgentSession) -> None:
-        self.holder: Final = holder
-        self.refusal: Unauthenticated | None = None
-        self.is_new = True
+class OpenStream(Protocol):
+    """A response or a WebSocket that goes on after its admission."""
 
     def end(self, refusal: Unauthenticated) -> None:
-        """End the stream; any thread may call this."""
-        self.refusal = refusal
-
-    def over(self) -> None:
-        """Take note that the response has ended, so that :meth:`end` has no effect any more."""
+        """End the stream; any thread may call this. A stream that is over ignores it."""
+        ...
 
 
 class OpenStreams:
     """The open streams of a gate in this process.
+
+    Attributes:
+        open: the streams, each with its holder; a stream that is over has to be taken out.
 
     Args:
         store: keeps the keys.
@@ -70,37 +64,38 @@ class OpenStreams:
         self._agents = agents
         self._clock = clock
         self._events = events
-        self._open: set[OpenStream] = set()
+        self.open: Final[dict[OpenStream, Holder]] = {}
+        self._checked: set[OpenStream] = set()
+        """The streams whose holders were valid at that version of the store's keys."""
         self._version: object = None
         self._looking: Final = BackgroundTask(self.look, _OFTEN)
 
-    def add(self, stream: OpenStream) -> None:
-        """Watch over a stream until it is discarded."""
-        self._open.add(stream)
-        self._looking.used()
-
-    def discard(self, stream: OpenStream) -> None:
-        """Forget a stream that is over."""
-        self._open.discard(stream)
+    def add(self, stream: OpenStream, holder: Holder) -> None:
+        """Watch over a stream until it is taken out of :attr:`open`."""
+        self.open[stream] = holder
+        if monotonic() >= self._looking.due_by:
+            self._looking.used()
 
     async def look(self) -> None:
         """End the streams whose keys or sessions have ended."""
-        if not self._open:
-            return
+        streams = self.open.copy()  # Threads add theirs meanwhile.
+        self._checked.intersection_update(streams)
         try:
+            if not streams:
+                return
             version, now = await self._freshness()
             moved = version is None or version != self._version
             by_name: dict[str, list[OpenStream]] = {}
-            for stream in list(self._open):  # Threads add theirs meanwhile.
-                if moved or stream.is_new or _is_over(stream.holder, now):
-                    by_name.setdefault(_name_of(stream.holder), []).append(stream)
+            for stream, holder in streams.items():
+                if moved or stream not in self._checked or _is_over(holder, now):
+                    by_name.setdefault(_name_of(holder), []).append(stream)
             self._version = version
-            of_holders = list(by_name.values())
-            for first in range(0, len(of_holders), _AT_ONCE):
-                some = of_holders[first : first + _AT_ONCE]
-                await together(self._check(streams, now) for streams in some)
+            groups = list(by_name.values())
+            for first in range(0, len(groups), _AT_ONCE):
+                some = groups[first : first + _AT_ONCE]
+                await together(self._check(streams[group[0]], group, now) for group in some)
         finally:
-            if self._open:
+            if self.open or self._checked:
                 self._looking.used()
 
     async def close(self) -> None:
@@ -116,22 +111,19 @@ class OpenStreams:
             now = await self._store.now()
         return version, self._clock() if self._clock else now
 
-    async def _check(self, streams: Sequence[OpenStream], now: int) -> None:
+    async def _check(self, holder: Holder, streams: Sequence[OpenStream], now: int) -> None:
         """End the streams of one key or session if it has ended."""
-        holder = streams[0].holder
-        for stream in streams:  # Until the store has answered.
-            stream.is_new = True
+        self._checked.difference_update(streams)  # Until the store has answered.
         try:
             with asking(self._events):
                 refusal = await self._refusal(holder, now)
         except StoreUnavailable:
             return
         if refusal is None:
-            for stream in streams:
-                stream.is_new = False
+            self._checked.update(streams)
             return
         for stream in streams:
-            self._open.discard(stream)
+            self.open.pop(stream, None)
             stream.end(refusal())
         self._events.emit(
             "streams_ended",
@@ -142,9 +134,7 @@ class OpenStreams:
             streams=len(streams),
         )
 
-    async def _refusal(
-        self, holder: ApiKey | AgentSession, now: int
-    ) -> type[Unauthenticated] | None:
+    async def _refusal(self, holder: Holder, now: int) -> type[Unauthenticated] | None:
         """Return why a key or a session has ended; None: it has not."""
         if isinstance(holder, ApiKey):
             key = await self._store.find(holder.handle)
@@ -156,12 +146,12 @@ class OpenStreams:
         return SessionInvalid if session is None else None
 
 
-def _name_of(holder: ApiKey | AgentSession) -> str:
+def _name_of(holder: Holder) -> str:
     """Return what all streams of one key or session have in common."""
     return holder.handle if isinstance(holder, ApiKey) else holder.cookie
 
 
-def _is_over(holder: ApiKey | AgentSession, now: int) -> bool:
+def _is_over(holder: Holder, now: int) -> bool:
     """Return whether the time of a key or a session is over."""
     if isinstance(holder, ApiKey):
         return holder.state(now) is not KeyState.ACTIVE

@@ -13,10 +13,10 @@ from .request import below
 class AsgiRequest:
     """A request, as the ASGI scope shows it."""
 
-    __slots__ = ("_headers", "_scope", "authorizations", "method", "path", "raw_path")
+    __slots__ = ("_headers", "authorizations", "method", "path", "raw_path", "scope")
 
     def __init__(self, scope: Scope) -> None:
-        self._scope = scope
+        self.scope = scope
         self._headers: list[Header] = scope["headers"]
         self.method: str = scope.get("method", "GET")
         path: str = scope["path"]
@@ -39,7 +39,7 @@ class AsgiRequest:
     @property
     def query(self) -> bytes:
         """The query string as it came on the wire."""
-        query: bytes = self._scope.get("query_string", b"")
+        query: bytes = self.scope.get("query_string", b"")
         return query
 
     @property
@@ -50,7 +50,7 @@ class AsgiRequest:
     @property
     def peer(self) -> str | None:
         """The address of the connection's other end; None on a Unix socket."""
-        client = self._scope.get("client")
+        client = self.scope.get("client")
         return client[0] if client else None
 
     def header(self, name: bytes) -> list[bytes]:

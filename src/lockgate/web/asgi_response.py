@@ -1,6 +1,5 @@
 """The response of an ASGI application: its headers, its slot, its end, and the refusals instead."""
 
-import asyncio
 from collections.abc import Awaitable
 from contextlib import nullcontext, suppress
 from typing import Final
@@ -8,18 +7,14 @@ from typing import Final
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..core.api_keys import ApiKey
 from ..core.deprecation import SUNSET_HEADERS
 from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
-from ..errors import Header, Refusal, TryAgain, Unauthenticated
+from ..errors import Header, Refusal, TryAgain
 from ..gate import Gate
-from ..services.agent_sessions import AgentSession
-from ..services.open_streams import OpenStream
 from .asgi_request import AsgiRequest
 from .entry import Entry, gate_in, mark_rated
 from .operations.operation import Reply
 from .operations.table import refused
-from .sessions import agent_session
 
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
@@ -41,58 +36,33 @@ _ENDS: Final = frozenset(
 )
 
 
-class _Stream(OpenStream):
-    """A stream that ends by the cancellation of the task that runs the application."""
-
-    def __init__(self, holder: ApiKey | AgentSession, task: "asyncio.Task[object]") -> None:
-        super().__init__(holder)
-        self._task = task
-        self._is_over = self._is_cancelled = False
-
-    def end(self, refusal: Unauthenticated) -> None:
-        with suppress(RuntimeError):  # The event loop has ended, and the stream with it.
-            self._task.get_loop().call_soon_threadsafe(self._cancel, refusal)
-
-    def _cancel(self, refusal: Unauthenticated) -> None:
-        if not self._is_over:
-            self.refusal, self._is_cancelled = refusal, True
-            self._task.cancel()
-
-    def was_cut(self) -> bool:
-        """Return whether the task was cancelled to end the stream, and for no other reason."""
-        was_cancelled, self._is_cancelled = self._is_cancelled, False
-        return was_cancelled and self._task.uncancel() == 0
-
-    def over(self) -> None:
-        """Leave the task alone from now on."""
-        self._is_over = True
-        self.was_cut()
-
-
 def answer(  # noqa: PLR0912 - each call more costs as much as twenty lines
-    entry: Entry, task: "asyncio.Task[object] | None", scope: Scope, send: Send, message: Message
+    entry: Entry, request: AsgiRequest, send: Send, message: Message
 ) -> Awaitable[None]:
     """Send a message of the application; the first one with the rate headers (G2, D38).
 
+    A response that may continue after its key has ended is watched: one of unknown length, one of
+    several parts, a WebSocket.
+
     Args:
         entry: the record of the admission.
-        task: runs the application: a response that may continue after its key has ended is watched,
-            so one of unknown length, one of several parts, a WebSocket; None: none is.
-        scope: of the request.
+        request: the request.
         send: of the server.
         message: of the application, which keeps it.
     """
     kind = message["type"]
     if entry.has_started:
         if kind in _ENDS and not message.get("more_body"):
-            if entry.slot is not None or entry.stream is not None:
-                return _end(entry, message, send)
             entry.has_ended = True
-        elif task is not None and entry.stream is None and not entry.has_ended:
-            _watch(entry, task, scope)
+            if entry.is_watched:
+                entry.unwatch()
+            if entry.slot is not None:
+                return _end(entry, message, send)
+        elif entry.task is not None and not (entry.is_watched or entry.has_ended):
+            entry.watch(request)
         return send(message)
     if kind not in _STARTS:
-        return send(message) if kind != _CLOSE else _decline(entry, message, scope, send)
+        return send(message) if kind != _CLOSE else _decline(entry, message, request.scope, send)
     entry.has_started = True
     guard, measured = entry.guard, entry.measured
     headers = [*message.get("headers", ())]  # They may come only once.
@@ -104,8 +74,8 @@ def answer(  # noqa: PLR0912 - each call more costs as much as twenty lines
                 has_length = True
             else:
                 has_ours = True
-    if task is not None and not has_length:
-        _watch(entry, task, scope)
+    if entry.task is not None and not has_length:
+        entry.watch(request)
     if entry.is_rated:  # A gate inside this one has written its own.
         return send(message)
     # Both arguments by name: a call with ``*`` makes a frame outside the interpreter's loop.
@@ -154,34 +124,14 @@ async def refuse_late(entry: Entry, refusal: Refusal, scope: Scope, send: Send) 
         raise refusal
 
 
-def was_cut(entry: Entry) -> bool:
-    """Return whether the application was cancelled to end its stream, and for nothing else."""
-    return isinstance(entry.stream, _Stream) and entry.stream.was_cut()
-
-
 async def cut(entry: Entry, scope: Scope, send: Send) -> None:
     """End a stream: close a WebSocket; a response stays incomplete, so the server cuts it."""
-    stream = entry.stream
-    if scope["type"] == "websocket" and stream is not None and stream.refusal is not None:
-        await _close(entry, stream.refusal, send)
-
-
-def _watch(entry: Entry, task: "asyncio.Task[object]", scope: Scope) -> None:
-    """Have a response end with its key or session, unless a gate outside does so already."""
-    principal, streams = entry.principal, entry.guard.streams
-    if entry.within(entry.gate) is not None or streams is None:
-        return
-    assert principal is not None, "or there is no task"
-    holder = principal.key or agent_session(entry.gate, principal, AsgiRequest(scope))
-    if holder is not None:
-        entry.stream = _Stream(holder, task)
-        streams.add(entry.stream)
+    if scope["type"] == "websocket" and entry.refusal is not None:
+        await _close(entry, entry.refusal, send)
 
 
 async def _end(entry: Entry, message: Message, send: Send) -> None:
-    """Send the last message, and free what the response held."""
-    entry.has_ended = True
-    entry.forget_stream()
+    """Send the last message, and free the slot that the request held."""
     await send(message)
     slot = entry.own_slot
     if slot is not None and not entry.rule.background:

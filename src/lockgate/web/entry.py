@@ -8,21 +8,24 @@ own beside those of another one.
 
 from __future__ import annotations
 
+from asyncio import Task
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ..core.access_rule import Rule
 from ..core.deprecation import sunset_headers
 from ..core.plans import Plan
 from ..core.sliding_window import Reading
-from ..errors import Header
+from ..errors import Header, Unauthenticated
 from ..gate import Gate
 from ..principal import Principal
 from ..services.concurrency import ConcurrencySlot
-from ..services.open_streams import OpenStream
+from .sessions import agent_session
 
 if TYPE_CHECKING:
     from .guard import Guard
+    from .request import RequestView
 
 Measured = tuple[Plan, Reading]
 """What the rate-limit headers of a response tell of; the adapter writes them."""
@@ -48,7 +51,9 @@ class Entry:
         has_started: whether the response has begun, so that no refusal can replace it.
         has_ended: whether its last message was sent.
         has_length: whether a WSGI response tells how long it is.
-        stream: the response as a stream that ends with its key; None: it is none so far.
+        task: of an ASGI application whose response may be a stream that ends with its key.
+        is_watched: whether the response is one of the gate's open streams.
+        refusal: why the stream has to end; None: it may continue.
     """
 
     __slots__ = (
@@ -57,14 +62,16 @@ class Entry:
         "has_length",
         "has_started",
         "is_rated",
+        "is_watched",
         "limits",
         "measured",
         "outer",
         "principal",
+        "refusal",
         "rule",
         "slot",
         "spent",
-        "stream",
+        "task",
     )
 
     def __init__(
@@ -78,8 +85,10 @@ class Entry:
         self.limits = rule.limits
         self.slot: ConcurrencySlot | None = None
         self.outer: Entry | None = None
-        self.stream: OpenStream | None = None
-        self.is_rated = self.has_started = self.has_ended = self.has_length = False
+        self.task: Task[object] | None = None
+        self.refusal: Unauthenticated | None = None
+        self.is_rated = self.is_watched = False
+        self.has_started = self.has_ended = self.has_length = False
 
     @property
     def gate(self) -> Gate:
@@ -123,12 +132,40 @@ class Entry:
             entry = entry.outer
         return None
 
-    def forget_stream(self) -> None:
-        """Let the response continue, whatever becomes of its key: it is over for the gate."""
-        stream, streams = self.stream, self.guard.streams
-        if stream is not None and streams is not None:
-            stream.over()
-            streams.discard(stream)
+    def watch(self, caller: RequestView) -> None:
+        """Have the response end with its key, or with the session of its agent."""
+        principal, streams = self.principal, self.guard.streams
+        assert principal is not None and streams is not None, "or the response is no stream"
+        holder = principal.key or agent_session(self.gate, principal, caller)
+        if holder is None:
+            self.task = None  # The session of a person.
+        else:
+            self.is_watched = True
+            streams.add(self, holder)
+
+    def end(self, refusal: Unauthenticated) -> None:
+        """End the stream: cancel its task, or under WSGI let its next part raise the refusal."""
+        if self.task is None:
+            self.refusal = refusal
+            return
+        with suppress(RuntimeError):  # The event loop has ended, and the stream with it.
+            self.task.get_loop().call_soon_threadsafe(self._cancel, refusal)
+
+    def _cancel(self, refusal: Unauthenticated) -> None:
+        if self.task is not None:
+            self.refusal = refusal
+            self.task.cancel()
+
+    def unwatch(self) -> bool:
+        """Let the stream continue, whatever becomes of its key: it is over for the gate.
+
+        Returns:
+            Whether its task was cancelled to end the stream, and for no other reason.
+        """
+        task, self.task, self.is_watched = self.task, None, False
+        if self.guard.streams is not None:
+            self.guard.streams.open.pop(self, None)
+        return task is not None and self.refusal is not None and task.uncancel() == 0
 
     def leave(self, held: MutableMapping[str, Any]) -> None:
         """Take the record out of a scope or environment: the application has answered.

@@ -11,10 +11,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 from ..core.deprecation import SUNSET_HEADERS
 from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
 from ..errors import Header, Refusal
-from ..services.open_streams import OpenStream
 from .entry import Entry, mark_rated
 from .operations.operation import Reply
-from .sessions import agent_session
 from .wsgi_request import WsgiRequest
 
 _NAMES: Final = {name: name.decode() for name in OURS}
@@ -123,16 +121,15 @@ class Body:
                 if not has_started:
                     has_started = True
                     self._watch()
-                stream = self._entry.stream
-                if stream is not None and stream.refusal is not None:
-                    raise stream.refusal
+                if self._entry.refusal is not None:
+                    raise self._entry.refusal
                 yield part
         except Refusal as refusal:
             yield from self._refuse(refusal)
 
     def close(self) -> None:
         """Close the application's body, and free what the request held."""
-        self._entry.forget_stream()
+        self._entry.unwatch()
         with self._held:
             close = getattr(self._body, "close", None)
             if close is not None:
@@ -140,15 +137,8 @@ class Body:
 
     def _watch(self) -> None:
         """Have the stream end with its key or session, if it is one."""
-        entry, principal = self._entry, self._entry.principal
-        streams = entry.guard.streams
-        if streams is not None and is_stream(entry, self._body):
-            assert principal is not None, "or it is no stream"
-            request = WsgiRequest(self._environ)
-            holder = principal.key or agent_session(entry.gate, principal, request)
-            if holder is not None:
-                entry.stream = OpenStream(holder)
-                streams.add(entry.stream)
+        if is_stream(self._entry, self._body):
+            self._entry.watch(WsgiRequest(self._environ))
 
 
 def respond(
