@@ -21,15 +21,7 @@ from .gate import Gate
 from .principal import Caller
 from .web.asgi_lifespan import Lifespan
 from .web.asgi_request import AsgiRequest, ClientGone, body_reader
-from .web.asgi_response import (
-    answer,
-    cut,
-    hold_slot,
-    refuse,
-    refuse_late,
-    respond,
-    set_unauthenticated_user,
-)
+from .web.asgi_response import Exchange, refuse, respond, set_unauthenticated_user
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
 from .web.guard import PREFLIGHT
@@ -131,10 +123,10 @@ class GateMiddleware:
         if len(self._routes_now) != self._routes_seen:
             self.start()
         outer: Entry | None = scope.get(ENTRY)
-        request, guard = AsgiRequest(scope), self.guard
+        exchange, guard = Exchange(scope), self.guard
         try:
-            entry = None if outer is None else await guard.enter_inside(outer, request)
-            entry = entry or await guard.enter(request)
+            entry = None if outer is None else await guard.enter_inside(outer, exchange)
+            entry = entry or await guard.enter(exchange)
         except Refusal as refusal:
             mark_rated(outer if refusal.rate else None)
             await refuse(refusal, scope, send, self._gate)
@@ -149,19 +141,19 @@ class GateMiddleware:
             scope["user"] = scope["auth"] = principal
             if guard.streams is not None and (outer is None or entry.within(self._gate) is None):
                 entry.task = current_task()  # Unless a gate outside watches the response.
-        send_with_headers = partial(answer, entry, request, send)
+        exchange.entry, exchange.send = entry, send
         app = self.preflights if entry.rule is PREFLIGHT else self.app
         try:
             if entry.slot is None:
-                await app(scope, receive, send_with_headers)
+                await app(scope, receive, exchange.answer)
             else:
-                await hold_slot(entry, app, scope, receive, send_with_headers)
+                await exchange.hold_slot(app, receive)
         except Refusal as refusal:
-            await refuse_late(entry, refusal, scope, send)
+            await exchange.refuse(refusal)
         except CancelledError:
             if not entry.unwatch():
                 raise
-            await cut(entry, scope, send)
+            await exchange.cut()
         finally:
             if outer is None:  # The next gate in this scope is beside this one, not inside it.
                 scope.pop(ENTRY, None)

@@ -36,115 +36,136 @@ _ENDS: Final = frozenset(
 )
 
 
-def answer(  # noqa: PLR0912 - each call more costs as much as twenty lines
-    entry: Entry, request: AsgiRequest, send: Send, message: Message
-) -> Awaitable[None]:
-    """Send a message of the application; the first one with the rate headers (G2, D38).
+class Exchange(AsgiRequest):
+    """A request that a gate has admitted, and the response of the application to it.
 
-    A response that may continue after its key has ended is watched: one of unknown length, one of
-    several parts, a WebSocket.
-
-    Args:
+    Attributes:
         entry: the record of the admission.
-        request: the request.
         send: of the server.
-        message: of the application, which keeps it.
     """
-    kind = message["type"]
-    if entry.has_started:
-        if kind in _ENDS and not message.get("more_body"):
-            entry.has_ended = True
-            if entry.is_watched:
-                entry.unwatch()
-            if entry.slot is not None:
-                return _end(entry, message, send)
-        elif entry.task is not None and not (entry.is_watched or entry.has_ended):
-            entry.watch(request)
+
+    __slots__ = ("entry", "send")
+    entry: Entry
+    send: Send
+
+    def answer(self, message: Message) -> Awaitable[None]:  # noqa: PLR0912 - a call costs as much
+        """Send a message of the application; the first one with the rate headers (G2, D38).
+
+        A response that may continue after its key has ended is watched: one of unknown length, one
+        of several parts, a WebSocket.
+
+        Args:
+            message: of the application, which keeps it.
+        """
+        entry, send, kind = self.entry, self.send, message["type"]
+        if entry.has_started:
+            if kind in _ENDS and not message.get("more_body"):
+                entry.has_ended = True
+                if entry.is_watched:
+                    entry.unwatch()
+                if entry.slot is not None:
+                    return self._end(message)
+            elif entry.task is not None and not (entry.is_watched or entry.has_ended):
+                entry.watch(self)
+            return send(message)
+        if kind not in _STARTS:
+            return send(message) if kind != _CLOSE else self._decline(message)
+        entry.has_started = True
+        guard, measured = entry.guard, entry.measured
+        headers = [*message.get("headers", ())]  # They may come only once.
+        has_length = has_ours = False
+        for name, _ in headers:
+            name = name.lower()  # noqa: PLW2901 - another name takes longer
+            if name in _NOTICED:
+                if name == b"content-length":
+                    has_length = True
+                else:
+                    has_ours = True
+        if entry.task is not None and not has_length:
+            entry.watch(self)
+        if entry.is_rated:  # A gate inside this one has written its own.
+            return send(message)
+        # Both arguments by name: a call with ``*`` makes a frame outside the interpreter's loop.
+        rate = () if measured is None else guard.gate.headers(measured[0], measured[1])
+        message = {**message}  # With the headers in the same display it takes twice as long.
+        message["headers"] = headers
+        if guard.shadow is not None and not entry.rule.own:
+            headers += shadowed(rate)
+            return send(message)
+        if rate and entry.outer is not None:
+            mark_rated(entry.outer)
+        principal = entry.principal
+        key = None if principal is None else principal.key
+        ending: tuple[Header, ...] = ()
+        if key is not None and key.details is not None and key.details.rotated_at is not None:
+            ending = entry.ending
+        not_to_store = message.get("status") in NOT_TO_STORE
+        if has_ours or not_to_store or ending:
+            message["headers"] = headers = _kept(headers, ending, not_to_store=not_to_store)
+            rate += ending
+        headers += rate
         return send(message)
-    if kind not in _STARTS:
-        return send(message) if kind != _CLOSE else _decline(entry, message, request.scope, send)
-    entry.has_started = True
-    guard, measured = entry.guard, entry.measured
-    headers = [*message.get("headers", ())]  # They may come only once.
-    has_length = has_ours = False
-    for name, _ in headers:
-        name = name.lower()  # noqa: PLW2901 - another name takes longer
-        if name in _NOTICED:
-            if name == b"content-length":
-                has_length = True
-            else:
-                has_ours = True
-    if entry.task is not None and not has_length:
-        entry.watch(request)
-    if entry.is_rated:  # A gate inside this one has written its own.
-        return send(message)
-    # Both arguments by name: a call with ``*`` makes a frame outside the interpreter's loop.
-    rate = () if measured is None else guard.gate.headers(measured[0], measured[1])
-    if guard.shadow is not None and not entry.rule.own:
-        headers += shadowed(rate)
-        return send({**message, "headers": headers})
-    if rate and entry.outer is not None:
+
+    async def _end(self, message: Message) -> None:
+        """Send the last message, and free the slot that the request held."""
+        await self.send(message)
+        slot = self.entry.own_slot
+        if slot is not None and not self.entry.rule.background:
+            await slot.free()
+
+    async def _decline(self, message: Message) -> None:
+        """Pass on that the application declines a handshake, with the rate headers if they can go.
+
+        A server answers such a close with a bare 403, so a response that says the same can carry
+        more.
+        """
+        entry = self.entry
         mark_rated(entry.outer)
-    ending: tuple[Header, ...] = ()
-    principal = entry.principal
-    key = None if principal is None else principal.key
-    if key is not None and key.details is not None and key.details.rotated_at is not None:
-        ending = entry.ending
-    not_to_store = message.get("status") in NOT_TO_STORE
-    if has_ours or not_to_store or ending:
-        headers = _kept(headers, ending, not_to_store=not_to_store)
-        rate += ending
-    headers += rate
-    return send({**message, "headers": headers})
+        if _denies(self.scope):
+            rate = () if entry.measured is None else entry.gate.headers(*entry.measured)
+            reply = Reply(403, (_NO_STORE, *rate), b"")
+            await respond(reply, self.scope, self.send, prefix="websocket.")
+        else:
+            await self.send(message)
 
+    async def hold_slot(self, app: ASGIApp, receive: Receive) -> None:
+        """Run an application while its request holds the slot that was taken for it.
 
-async def hold_slot(entry: Entry, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """Run an application while its request holds the slot that was taken for it.
+        The slot is freed with the last message, or with the end of the application if the rule
+        says so.
+        """
+        async with self.entry.own_slot or nullcontext():
+            await app(self.scope, receive, self.answer)
 
-    The slot is freed with the last message, or with the end of the application if the rule says so.
-    """
-    async with entry.own_slot or nullcontext():
-        await app(scope, receive, send)
+    async def refuse(self, refusal: Refusal) -> None:
+        """Answer with a refusal that the application raised, or that ended its slot.
 
+        Raises:
+            Refusal: a response that has begun is broken off; a WebSocket is closed instead.
+        """
+        entry = self.entry
+        if not entry.has_started:
+            entry.gate.attach_rate_headers(refusal, entry.measured)
+            refusal.rate += entry.ending
+            mark_rated(entry.outer)
+            await refuse(refusal, self.scope, self.send)
+        elif self.scope["type"] == "websocket":
+            await self._close(refusal)
+        else:
+            raise refusal
 
-async def refuse_late(entry: Entry, refusal: Refusal, scope: Scope, send: Send) -> None:
-    """Answer with a refusal that the application raised, or that ended its slot.
+    async def cut(self) -> None:
+        """End a stream: close a WebSocket; a response stays incomplete, so the server cuts it."""
+        if self.scope["type"] == "websocket" and self.entry.refusal is not None:
+            await self._close(self.entry.refusal)
 
-    Raises:
-        Refusal: a response that has begun is broken off; a WebSocket is closed instead.
-    """
-    if not entry.has_started:
-        entry.gate.attach_rate_headers(refusal, entry.measured)
-        refusal.rate += entry.ending
-        mark_rated(entry.outer)
-        await refuse(refusal, scope, send)
-    elif scope["type"] == "websocket":
-        await _close(entry, refusal, send)
-    else:
-        raise refusal
-
-
-async def cut(entry: Entry, scope: Scope, send: Send) -> None:
-    """End a stream: close a WebSocket; a response stays incomplete, so the server cuts it."""
-    if scope["type"] == "websocket" and entry.refusal is not None:
-        await _close(entry, entry.refusal, send)
-
-
-async def _end(entry: Entry, message: Message, send: Send) -> None:
-    """Send the last message, and free the slot that the request held."""
-    await send(message)
-    slot = entry.own_slot
-    if slot is not None and not entry.rule.background:
-        await slot.free()
-
-
-async def _close(entry: Entry, refusal: Refusal, send: Send) -> None:
-    """Close a WebSocket that the application has not closed."""
-    if entry.has_ended:
-        return
-    code = _TRY_AGAIN_LATER if isinstance(refusal, TryAgain) else _POLICY_VIOLATION
-    with suppress(OSError, RuntimeError):  # The client may have left meanwhile.
-        await send({"type": _CLOSE, "code": code, "reason": refusal.code})
+    async def _close(self, refusal: Refusal) -> None:
+        """Close a WebSocket that the application has not closed."""
+        if self.entry.has_ended:
+            return
+        code = _TRY_AGAIN_LATER if isinstance(refusal, TryAgain) else _POLICY_VIOLATION
+        with suppress(OSError, RuntimeError):  # The client may have left meanwhile.
+            await self.send({"type": _CLOSE, "code": code, "reason": refusal.code})
 
 
 async def refuse(refusal: Refusal, scope: Scope, send: Send, gate: Gate | None = None) -> None:
@@ -160,19 +181,6 @@ async def refuse(refusal: Refusal, scope: Scope, send: Send, gate: Gate | None =
         await respond(reply, scope, send, prefix="websocket.")
     else:
         await send({"type": _CLOSE, "code": _POLICY_VIOLATION, "reason": refusal.code})
-
-
-async def _decline(entry: Entry, message: Message, scope: Scope, send: Send) -> None:
-    """Pass on that the application declines a handshake, with the rate headers if they can go.
-
-    A server answers such a close with a bare 403, so a response that says the same can carry more.
-    """
-    mark_rated(entry.outer)
-    if _denies(scope):
-        rate = () if entry.measured is None else entry.gate.headers(*entry.measured)
-        await respond(Reply(403, (_NO_STORE, *rate), b""), scope, send, prefix="websocket.")
-    else:
-        await send(message)
 
 
 def _denies(scope: Scope) -> bool:
