@@ -326,6 +326,16 @@ def test_a_hit_that_joins_the_newest_cells_sees_what_leases_leave_D42(store: Red
     assert not one.leases
 
 
+def test_a_lease_that_ended_before_a_window_began_counts_in_the_longer_ones_D42(
+    store: RedisStore,
+) -> None:
+    """The clock has stepped back, so the newest cell is later than the deadline."""
+    one, later = Organization(store, WINDOWS), NOW + 3 * SECOND
+    one.admit_leased(BUSY, 2, later, ask(20, span=SECOND // 2))
+    one.settle(WINDOWS, (), NOW)
+    one.hit(WINDOWS, 1, NOW + MINUTE + SECOND)
+
+
 def test_the_state_is_kept_for_the_span_of_a_lease_as_well_D42(store: RedisStore) -> None:
     one = Organization(store, WINDOWS)
     one.hit(WINDOWS, 1, NOW)

@@ -16,7 +16,7 @@ for index = 1, number do
   end
   for _, one in ipairs(late) do
     local at, units = one[1], math.min(one[2], EXACT - 1 - used)
-    if units == 0 or (used == 0 and at <= edge) then
+    if units == 0 or at <= edge then
       -- Nothing to count, or it has left the window.
     elseif used == 0 then
       used, first, own, count = units, at, at, units
