@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from lockgate.stores.redis import accounts, admission, cache, key_hints, keys, store, usage
+from lockgate.stores.redis import (
+    accounts,
+    admission,
+    cache,
+    change_counter,
+    key_hints,
+    keys,
+    store,
+    usage,
+)
 from lockgate.stores.redis.transport.commands import Script
 
 from .backends import server
 
 SCRIPTS = {
     f"{module.__name__}.{name}": script
-    for module in (accounts, admission, cache, key_hints, keys, store, usage)
+    for module in (accounts, admission, cache, change_counter, key_hints, keys, store, usage)
     for name, script in vars(module).items()
     if isinstance(script, Script)
 }

@@ -12,7 +12,7 @@ from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from ..base import Store
 from .error_hints import LossReport
 from .key_names import Names, slot_of
-from .transport.commands import Call, command, number
+from .transport.commands import Call, Script, command, invocation, number
 
 _COUNTER_LASTS: Final = DAY - MINUTE
 """Microseconds after a change for which Redis is certain to keep the change counter."""
@@ -21,6 +21,7 @@ COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
 _OUT_OF_ORDER: Final = 10 * SECOND
 """Microseconds: the earlier of two concurrent changes may write its counter this much later."""
 _RANDOM_BITS: Final = 10
+_COUNT_CHANGE: Final = Script("change_counter.lua", repeatable=True)
 
 
 class ChangeCounter(Store):
@@ -62,11 +63,9 @@ class ChangeCounter(Store):
         the server lost its data. Verbs call this after the change and before they return; if it
         fails, the verb fails and can be repeated.
         """
-        name = self._names.change_counter
-        counter = (await self.now() << _RANDOM_BITS) | randbits(_RANDOM_BITS)
-        values = name, number(counter), b"PX", COUNTERS_LAST
-        await self._ask(command(slot_of(name), b"SET", *values, repeatable=True))
-        return counter
+        name, bits = self._names.change_counter, randbits(_RANDOM_BITS)
+        values = number(bits), number(1 << _RANDOM_BITS), COUNTERS_LAST
+        return int(await self._ask(invocation(_COUNT_CHANGE, slot_of(name), [name], *values)))
 
 
 def _time_of(counter: int) -> int:
