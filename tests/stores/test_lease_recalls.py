@@ -39,8 +39,8 @@ class Recalling(MemoryStore):
         self.runs = 0
         self.failures: list[Exception] = []
 
-    async def recall(self, organization: str) -> None:
-        self.sent.put(organization)
+    async def organization_changed(self, id: str) -> None:
+        self.sent.put(id)
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         self.runs += 1
@@ -88,8 +88,8 @@ def test_a_thread_settles_the_lease_that_is_recalled(store: Recalling) -> None:
     for _ in range(3):
         holder = run(lease(store))
         assert [one.name for one in threading.enumerate()].count("lockgate-recalls") == 1
-        run(store.recall("org_2"))
-        run(store.recall("org_1"))
+        run(store.organization_changed("org_2"))
+        run(store.organization_changed("org_1"))
         until(lambda: not run(store.quota_leases("org_1")))
         run(holder.settle_idle())
         store.sent.put(None)  # It holds no lease, so it listens no more.
@@ -100,7 +100,7 @@ def test_a_thread_settles_the_lease_that_is_recalled(store: Recalling) -> None:
 async def test_an_event_loop_settles_the_lease_that_is_recalled(store: Recalling) -> None:
     before = asyncio.all_tasks()
     holder = await lease(store)
-    await store.recall("org_1")
+    await store.organization_changed("org_1")
     async with asyncio.timeout(_PATIENCE):
         while await store.quota_leases("org_1"):
             await asyncio.sleep(0.001)
@@ -172,7 +172,7 @@ def test_a_failure_is_followed_by_another_attempt(
     with caplog.at_level(logging.ERROR, "lockgate"):
         listener = RecallListener(store, recalled, lambda: True)
         listener.start()
-        run(store.recall("org_1"))
+        run(store.organization_changed("org_1"))
         until(lambda: heard)
         listener.stop()
     assert store.runs == 3
@@ -202,7 +202,7 @@ def test_a_store_without_recalls_is_asked_once() -> None:
 def test_a_child_process_listens_anew(store: Recalling) -> None:
     holder = run(lease(store))
     holder._recalls.forked()
-    run(store.recall("org_1"))
+    run(store.organization_changed("org_1"))
     until(lambda: not run(store.quota_leases("org_1")))
     runs = store.runs
     run(holder.admit(token_of(new_key()), 1, PLANS))

@@ -349,15 +349,12 @@ class WindowStore(PartStore):
         """
         return ()
 
-    async def recall(self, organization: str) -> None:
-        """Ask the processes that hold quota leases of an organization to settle them at once (D42).
-
-        A recall may be lost: a lease ends without it. The default sends none.
-        """
-        return
-
     async def recalls(self) -> AsyncGenerator[str | None]:
-        """Yield the organizations of recalls, from any process, from the first step on.
+        """Yield organizations with quota leases to settle at once, from the first step on (D42).
+
+        Each change to the keys or the plan of an organization, by any process, recalls its leases:
+        a verb sends the recall together with the change, so that it costs no call. A recall may be
+        lost, which leaves the change to wait until the leases end; and it may be needless.
 
         None says that there was none for some seconds, so that the caller can end. Without an event
         loop a step blocks until then, or until :meth:`close` ends it with a failure. The default

@@ -6,24 +6,29 @@ import asyncio
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from lockgate import Plan, PlanBook
+from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.leasing import LeasingStore
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.key_names import slot_of
 from lockgate.stores.redis.recalls import _KEPT
+from lockgate.stores.redis.transport.commands import command
+from lockgate.stores.resilience.older_leases import ANSWERED_LATER
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.sync import run
 from tests.stores.forking import AT_FORK, in_a_child
-from tests.stores.making import draft_of, new_key, token_of
+from tests.stores.making import account, draft_of, new_key, token_of
 from tests.stores.proxy import Proxy
 
 from .backends import opened, rights, server
@@ -55,10 +60,10 @@ async def received(store: RedisStore, sender: RedisStore, ids: list[str]) -> lis
     listening = asyncio.create_task(listen())
     async with asyncio.timeout(_PATIENCE):
         while not began.is_set():
-            await sender.recall("first")
+            await sender.organization_changed("first")
             await asyncio.sleep(0.01)
         for id in ids:
-            await sender.recall(id)
+            await sender.organization_changed(id)
         await listening
     return heard
 
@@ -96,7 +101,7 @@ def test_a_thread_receives_recalls_until_its_store_is_closed(kind: str) -> None:
     thread = threading.Thread(target=lambda: run(listen()))
     thread.start()
     while heard.empty():
-        run(sender.recall("org_1"))
+        run(sender.organization_changed("org_1"))
         time.sleep(0.01)
     assert heard.get() == "org_1"
     run(store.close())
@@ -106,10 +111,62 @@ def test_a_thread_receives_recalls_until_its_store_is_closed(kind: str) -> None:
     run(sender.close())
 
 
+CHANGES: dict[str, Callable[[RedisStore, Any], Any]] = {
+    "revoke_if_live": lambda store, key: store.revoke_if_live("org_1", key.id),
+    "update_if": lambda store, key: store.update_if(key, key._replace(name="other")),
+    "rotate_if": lambda store, key: store.rotate_if(
+        key, key._replace(name="other"), draft_of(new_key()), None
+    ),
+    "put_organization": lambda store, _: store.put_organization(Organization("org_1", "free")),
+    "organization_changed": lambda store, _: store.organization_changed("org_1"),
+    "claim_if_unclaimed": lambda store, _: store.claim_if_unclaimed(
+        "org_1", "user", revoke=True, keep_token=False
+    ),
+    "forget": lambda store, _: store.forget("org_1"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", sorted({*ANSWERED_LATER, "forget"}))
+def test_a_change_sends_one_recall(verb: str, kind: str) -> None:
+    store = opened(kind)
+    _, key = run(store.register(account("org_1"), draft_of(new_key())))
+
+    def sent() -> list[Any]:
+        call = command(slot_of(store._names.recalls), b"XRANGE", store._names.recalls, b"-", b"+")
+        return [fields[1] for _, fields in run(store._ask(call))]
+
+    assert sent() == []
+    run(CHANGES[verb](store, key))
+    assert sent() == [b"org_1"]
+    run(store.close())
+
+
+def test_a_change_needs_no_right_to_send_recalls(caplog: pytest.LogCaptureFixture) -> None:
+    store = opened("single")
+    key = run(store.insert(draft_of(new_key()), None))
+    with Redis.from_url(server("single").url()) as client:
+        client.acl_setuser(
+            "mute", enabled=True, passwords=["+password"], keys=["*"], commands=["+@all", "-xadd"]
+        )
+        try:
+            url = f"redis://mute:password@127.0.0.1:{server('single').port}"
+            mute = RedisStore(url, prefix=store._names._prefix.decode())
+            revoked = run(mute.revoke_if_live("org_1", key.id))
+            assert revoked is not None
+            assert revoked.revoked_at is not None
+            assert client.xlen(store._names.recalls) == 0
+            run(mute.close())
+        finally:
+            client.acl_deluser("mute")
+    assert caplog.messages == []
+    run(store.close())
+
+
 def test_a_stream_keeps_few_recalls() -> None:
     store = opened("single")
     for number in range(1000):
-        run(store.recall(f"org_{number}"))
+        run(store.organization_changed(f"org_{number}"))
     with Redis.from_url(server("single").url()) as client:
         assert int(_KEPT) <= client.xlen(store._names.recalls) <= 2 * int(_KEPT)
     run(store.close())
@@ -124,7 +181,7 @@ async def test_a_lost_connection_is_a_failure_of_the_store() -> None:
         waiting = asyncio.create_task(anext(recalls))
         async with asyncio.timeout(_PATIENCE):
             while not waiting.done():
-                await sender.recall("org_1")
+                await sender.organization_changed("org_1")
                 await asyncio.sleep(0.01)
             waiting = asyncio.create_task(anext(recalls))
             await asyncio.sleep(0)
@@ -143,7 +200,7 @@ def test_a_child_process_receives_recalls_on_a_connection_of_its_own() -> None:
     def child() -> bytes:
         return b"".join(id.encode() for id in asyncio.run(received_by(store, ["a", "last"])))
 
-    run(store.recall("org_1"))
+    run(store.organization_changed("org_1"))
     assert in_a_child(child) == b"a"
     assert asyncio.run(received_by(store, ["b", "last"])) == ["b"]
 
@@ -184,9 +241,9 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
     async with asyncio.timeout(_PATIENCE):
         while holder._recalls._listening is None:
             await holder.admit(token_of(made), 1, PLANS)
-        await inner.recall("org_1")  # Until it listens.
+        await inner.organization_changed("org_1")  # Until it listens.
         while not settled.is_set():
-            await inner.recall("org_1")
+            await inner.organization_changed("org_1")
             await asyncio.sleep(0.01)
         while not await inner.quota_leases("org_1"):
             await holder.admit(token_of(made), 1, PLANS)

@@ -66,6 +66,33 @@ def test_an_admission_is_one_round_trip_and_the_first_one_three(
     run(store.close())
 
 
+def test_a_revocation_is_two_round_trips_which_carry_its_recall(
+    quiet: RedisServer, trips: Trips
+) -> None:
+    store, keys = RedisStore(quiet.url(), prefix="revoked"), []
+    for _ in range(3):
+        keys.append(run(store.insert(draft_of(new_key()), None)))
+    run(store.revoke_if_live("org_1", keys[0].id))  # Connected, and the scripts are known.
+    assert trips(lambda: run(store.revoke_if_live("org_1", keys[1].id))) == 2
+
+    async def revoke() -> int:
+        awaiting = RedisStore(quiet.url(), prefix="revoked")
+        await awaiting.now()
+        before = await asyncio.to_thread(trips, lambda: None)
+        assert before == 0
+        with quiet.client() as client:
+            info: Any = client.info("stats")
+            await awaiting.revoke_if_live("org_1", keys[2].id)
+            after: Any = client.info("stats")
+        await awaiting.close()
+        return int(after["total_reads_processed"]) - int(info["total_reads_processed"]) - 1
+
+    assert asyncio.run(revoke()) == 2
+    with quiet.client() as client:
+        assert client.xlen(store._names.recalls) == 3
+    run(store.close())
+
+
 def test_more_keys_than_hints_cost_a_few_misses_and_no_cliff(
     quiet: RedisServer, trips: Trips, monkeypatch: pytest.MonkeyPatch
 ) -> None:

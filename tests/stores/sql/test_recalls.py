@@ -71,12 +71,6 @@ def ways(*names: str) -> pytest.MarkDecorator:
     )
 
 
-async def change(sender: SqlStore, organization: str) -> None:
-    """Make a change and send its recall, as a resilient store does."""
-    await sender.organization_changed(organization)
-    await sender.recall(organization)
-
-
 async def received(store: SqlStore, sender: SqlStore, ids: list[str]) -> list[str]:
     """What a listener receives of some recalls; the first is repeated until it listens."""
     heard: list[str] = []
@@ -95,12 +89,12 @@ async def received(store: SqlStore, sender: SqlStore, ids: list[str]) -> list[st
     listening = asyncio.create_task(listen(recalls))
     async with asyncio.timeout(_PATIENCE):
         while not began.is_set():
-            await asyncio.to_thread(run, change(sender, "first"))
+            await asyncio.to_thread(run, sender.organization_changed("first"))
             await asyncio.sleep(0.01)
             if listening.done():
                 await listening
         for id in ids:
-            await asyncio.to_thread(run, change(sender, id))
+            await asyncio.to_thread(run, sender.organization_changed(id))
         await listening
     await recalls.aclose()
     return heard
@@ -135,7 +129,7 @@ def test_a_thread_receives_recalls_until_it_stops_to_ask(way: str, sender: Borro
     end = time.monotonic() + _PATIENCE
     while "org_1" not in heard.queue:
         assert time.monotonic() < end
-        run(change(sender, "org_1"))
+        run(sender.organization_changed("org_1"))
         time.sleep(0.01)
     stops.set()
     thread.join(_PATIENCE)
@@ -151,7 +145,7 @@ def test_stores_of_one_database_receive_their_own_recalls(way: str, sender: Borr
 
     async def both() -> list[str]:
         store = opened(way, sender)
-        await asyncio.to_thread(run, other.recall("org_1"))
+        await asyncio.to_thread(run, other.organization_changed("org_1"))
         heard = await received(store, sender, ["org_2", "last"])
         await store.close()
         return heard
@@ -174,7 +168,7 @@ async def test_a_lost_connection_is_a_failure_of_the_store(way: str, sender: Bor
     waiting = asyncio.create_task(first())
     async with asyncio.timeout(_PATIENCE):
         while not waiting.done():
-            await asyncio.to_thread(run, sender.recall("org_1"))
+            await asyncio.to_thread(run, sender.organization_changed("org_1"))
             await asyncio.sleep(0.01)
         failing = asyncio.create_task(failure_of(recalls))
         await asyncio.to_thread(end_listeners)
@@ -228,6 +222,34 @@ def test_a_change_is_its_own_recall_where_none_is_sent(verb: str, kind: str) -> 
     run(store.close())
 
 
+@pytest.mark.parametrize("driver", ["postgresql", *AWAITED])
+@pytest.mark.parametrize("verb", sorted(ANSWERED_LATER))
+def test_a_change_sends_one_recall_at_its_commit(verb: str, driver: str) -> None:
+    store = BACKENDS["postgresql"].open()
+    _, key = run(store.register(account("org_1"), draft_of(new_key())))
+    with BACKENDS["postgresql"].admin.connect() as connection:
+        listening = connection.connection.driver_connection
+        assert listening is not None
+        connection.execute(text("LISTEN lockgate_recalls"))
+        connection.commit()
+        if driver == "postgresql":
+            run(CHANGES[verb](store, key))
+        else:
+
+            async def change() -> None:
+                awaiting = opened(driver, store)
+                await CHANGES[verb](awaiting, key)
+                await awaiting.close()
+
+            asyncio.run(change())
+        connection.execute(text("SELECT 1"))
+        sent = [each.payload for each in listening.notifies(timeout=_PATIENCE, stop_after=1)]
+        connection.execute(text("UNLISTEN lockgate_recalls"))
+        connection.commit()
+    assert sent == [f"{store.prefix}:{b'org_1'.hex()}"]
+    run(store.close())
+
+
 @ways("sqlite", "postgresql", *AWAITED, *POLLED)
 async def test_a_revocation_has_an_idle_process_settle_its_lease(
     way: str, sender: Borrowed, monkeypatch: pytest.MonkeyPatch
@@ -249,7 +271,7 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
     async with asyncio.timeout(_PATIENCE):
         while not settled.is_set():  # Until it listens.
             await holder.admit(token_of(made), 1, PLANS)
-            await asyncio.to_thread(run, change(sender, "org_1"))
+            await asyncio.to_thread(run, sender.organization_changed("org_1"))
         while not await store.quota_leases("org_1"):
             await holder.admit(token_of(made), 1, PLANS)
         settled.clear()

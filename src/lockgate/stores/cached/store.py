@@ -187,9 +187,6 @@ class CachedStore(Wrapper):
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self.cache.quota_leases(organization, now)
 
-    async def recall(self, organization: str) -> None:
-        await self.cache.recall(organization)
-
     def recalls(self) -> AsyncGenerator[str | None]:
         return self.cache.recalls()
 

@@ -154,6 +154,7 @@ class Accounts(Keys):
         await self._ask(_enter(mine, now, organization, b"NX"))
         values = number(now), write_user(user), number(revoke), number(keep_token)
         text = write_change(change)
+        await self._recall(organization)
         record = await self._ask(place.call(_CLAIM, *values, *map(write_seal, seals), text))
         account = None if record is None else read_account(record)
         # The claim holds from here on: an index that is not updated only costs a vain look.

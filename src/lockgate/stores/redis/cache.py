@@ -11,11 +11,10 @@ from ...core.api_keys import ApiKey
 from ...core.plans import Organization
 from ...core.timestamps import MILLISECOND
 from ..cached.base import COPIES_LAST, CacheStore
-from ..runtime.per_loop import PerLoop
 from .change_counter import COUNTERS_LAST, ChangeCounter
 from .codec import Claim, write_claim, write_placement, write_record
 from .key_names import ORGANIZATION, fields_of, slot_of
-from .transport.client import RedisClient, confirmed
+from .transport.client import confirmed
 from .transport.commands import Script, command, invocation, number
 
 _FILL_TOKEN: Final = Script("cache.lua", "fill_token", ORGANIZATION, repeatable=True)
@@ -27,8 +26,6 @@ _COPIES_LAST: Final = b"%d" % (COPIES_LAST // MILLISECOND)
 
 class Cache(ChangeCounter, CacheStore):
     """The verbs of :class:`~lockgate.stores.cached.base.CacheStore`."""
-
-    clients: PerLoop[RedisClient]
 
     @property
     def served_by(self) -> object:
@@ -61,6 +58,7 @@ class Cache(ChangeCounter, CacheStore):
     @confirmed
     async def forget(self, organization: str) -> None:
         place = self._names.place(organization)
+        await self._recall(organization)
         await self._ask(command(place.slot, b"DEL", place.organization, repeatable=True))
         await self._count_change()  # Refusals that a copy caused are forgotten within a second.
 

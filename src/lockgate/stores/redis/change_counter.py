@@ -2,6 +2,8 @@
 
 Processes read it once a second and forget cached refusals that are older than it. Admissions do
 not depend on it: ``admit.lua`` compares each key with its record, which a revocation has replaced.
+
+A change also recalls the quota leases of its organization (D42).
 """
 
 from abc import abstractmethod
@@ -10,8 +12,11 @@ from typing import Any, Final
 
 from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from ..base import Store
+from ..runtime.per_loop import PerLoop
 from .error_hints import LossReport
 from .key_names import Names, slot_of
+from .recalls import Recalls
+from .transport.client import RedisClient
 from .transport.commands import Call, Script, command, invocation, number
 
 _COUNTER_LASTS: Final = DAY - MINUTE
@@ -25,8 +30,10 @@ _COUNT_CHANGE: Final = Script("change_counter.lua", repeatable=True)
 
 
 class ChangeCounter(Store):
-    """The verb ``change_counter``, and its counterpart for the verbs that change."""
+    """The verb ``change_counter``, and its counterparts for the verbs that change."""
 
+    clients: PerLoop[RedisClient]
+    _recalls: Recalls
     _names: Names
     _losses: LossReport
     _latest_counter: int | None = None
@@ -66,6 +73,11 @@ class ChangeCounter(Store):
         name, bits = self._names.change_counter, randbits(_RANDOM_BITS)
         values = number(bits), number(1 << _RANDOM_BITS), COUNTERS_LAST
         return int(await self._ask(invocation(_COUNT_CHANGE, slot_of(name), [name], *values)))
+
+    async def _recall(self, organization: str) -> None:
+        """Recall the quota leases of an organization, together with the next call, which changes a
+        key or the plan: the holders settle while the answer travels."""
+        await self.clients.here().tell(self._recalls.recall(organization))
 
 
 def _time_of(counter: int) -> int:

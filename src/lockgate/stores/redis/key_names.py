@@ -89,8 +89,9 @@ class Names:
         """A string: a number that every change to keys or plans replaces."""
         self.reviews: Final = self._prefix + b":reviews"
         """A sorted set: organizations of unclaimed accounts by the latest known use."""
-        self.recalls: Final = self._prefix + b":recalls"
-        """A stream: the organizations whose quota leases were recalled lately."""
+        self.recalls: Final = b"%b:{%b}:recalls" % (self._prefix, self.change_counter)
+        """A stream, on the server of the change counter: the organizations whose quota leases were
+        recalled lately."""
         self.acknowledged: Final = self._prefix + b":acknowledged"
         """A string, written to learn how many replicas have acknowledged all earlier writes."""
         self.place = lru_cache(4096)(self._place)

@@ -93,6 +93,7 @@ class Keys(Histories, Cache):
     ) -> bool:
         place = self._names.place(old.organization)
         values = number(now), write(old.id), write_record(old), write_record(new)
+        await self._recall(old.organization)
         is_done = bool(await self._ask(place.call(_UPDATE, *values, write_change(change))))
         if is_done:
             await self._count_change()
@@ -133,6 +134,8 @@ class Keys(Histories, Cache):
         claimed = await self._claim_for_key(draft)
         try:
             values = *values, *write_key(draft), write_change(change)
+            if script is _ROTATE:
+                await self._recall(draft.organization)
             answer = await self._ask(place.call(script, *values))
         except Refused:
             await self._unclaim(*claimed)
@@ -199,6 +202,7 @@ class Keys(Histories, Cache):
     ) -> ApiKey | None:
         place = self._names.place(organization)
         values = number(now), write(id), write_change(change)
+        await self._recall(organization)
         try:
             answer = await self._ask(place.call(_REVOKE, *values).divisible())
         except Split:

@@ -31,7 +31,7 @@ class Recalls:
         self._slot: Final = slot_of(names.recalls)
         self._clients: Final = clients
 
-    def sent(self, organization: str) -> Call:
+    def recall(self, organization: str) -> Call:
         """Return the call that sends a recall."""
         kept = b"MAXLEN", b"~", _KEPT
         entry = b"*", b"organization", write(organization)

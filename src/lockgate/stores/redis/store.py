@@ -229,9 +229,6 @@ class RedisStore(Accounts):
                 return read_answer(answer)
             around = moved
 
-    async def recall(self, organization: str) -> None:
-        await self._ask(self._recalls.sent(organization))
-
     def recalls(self) -> AsyncGenerator[str | None]:
         return self._recalls.received()
 
@@ -257,7 +254,13 @@ class RedisStore(Accounts):
     ) -> None:
         id, placement = write(organization.id), write_placement(organization)
         values = number(now), placement, id, write_change(change)
+        await self._recall(organization.id)
         await self._ask(self._names.place(organization.id).call(_PLACE, *values))
+        await self._count_change()
+
+    @confirmed
+    async def organization_changed(self, id: str) -> None:
+        await self._recall(id)
         await self._count_change()
 
     @confirmed

@@ -1,15 +1,12 @@
 """Waiting for the quota leases that were granted before a change (D42, K4, W13)."""
 
 import time
-from contextlib import suppress
 from typing import Any, Final, cast
 
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
 from ...core.timestamps import SECOND
-from ...errors import LockgateError
 from ...sync import pause
-from ..answers import StoreError
 from ..base import Store
 
 ANSWERED_LATER: Final = frozenset(
@@ -44,18 +41,16 @@ def organization_of(arguments: tuple[Any, ...]) -> str:
 async def leases_ended(store: Store, organization: str) -> None:
     """Return once the quota leases of an organization that are out now have ended.
 
-    That is when they are settled, which a recall asks of their holders, or, by the store's clock,
-    past their deadline; and after the longest span of them by this process's clock, within which
-    each holder has stopped. A step forward of the store's clock hides a lease whose holder goes on,
-    for a span at most.
+    That is when they are settled, which the recall of the change asks of their holders, or, by the
+    store's clock, past their deadline; and after the longest span of them by this process's clock,
+    within which each holder has stopped. A step forward of the store's clock hides a lease whose
+    holder goes on, for a span at most.
     """
     leases = await store.quota_leases(organization)
     if not leases:
         return
     older = {lease.id for lease in leases}
     until = elapsing_clock() + max(lease.span for lease in leases)
-    with suppress(StoreError, OSError, LockgateError):  # The leases end without it.
-        await store.recall(organization)
     seconds, longest = _POLLED
     while (left := until - elapsing_clock()) > 0:
         await pause(min(seconds, left / SECOND))

@@ -43,7 +43,6 @@ class Wrapper(Store):
     admit_leased = passed(Store.admit_leased)
     settle_leases = passed(Store.settle_leases)
     quota_leases = passed(Store.quota_leases)
-    recall = passed(Store.recall)
     change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
     warnings = passed(Store.warnings)

@@ -6,7 +6,7 @@ therefore become visible in order: the reader of a value sees all earlier change
 
 from typing import Any, Final
 
-from sqlalchemy import Connection, bindparam, case, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, func, select, update
 
 from ..cached.base import COPIES_LAST, Changes
 from .codec import read_id
@@ -22,9 +22,12 @@ class ChangeCounter:
     Args:
         tables: the tables.
         database: the kind of database.
+        recall: sends a recall of quota leases (:attr:`.recalls.Recalls.sent`), if there is a way.
     """
 
-    def __init__(self, tables: Tables, database: Database) -> None:
+    def __init__(
+        self, tables: Tables, database: Database, recall: ColumnElement[Any] | None = None
+    ) -> None:
         self._database = database
         self._epochs = tables.epochs
         organizations = tables.organizations
@@ -38,19 +41,32 @@ class ChangeCounter:
             .where(organizations.c.id == bindparam("organization"))
             .values(changed=self._read.scalar_subquery())
         )
+        self._recall = self._mark if recall is None else self._mark.returning(recall)
         self._changed = select(organizations.c.id).where(
             organizations.c.changed > bindparam("since", type_=organizations.c.changed.type)
         )
 
-    def advance(self, connection: Connection, organization: bytes, now: int | None = None) -> None:
+    def advance(
+        self,
+        connection: Connection,
+        organization: bytes,
+        now: int | None = None,
+        *,
+        recalls: bool = False,
+    ) -> None:
         """Record a change of an organization, in the transaction that locked it.
 
-        ``now`` is the server's clock, if the transaction has read it.
+        Args:
+            connection: in this transaction.
+            organization: the one that has changed.
+            now: the server's clock, if the transaction has read it.
+            recalls: whether the change recalls quota leases of the organization, at the commit.
         """
         values = {"now": self._database.now(connection) if now is None else now}
         while connection.execute(self._advance, values).rowcount == 0:
             connection.execute(self._database.insert_missing(self._epochs), {"id": _ONLY})
-        connection.execute(self._mark, {"organization": organization})
+        mark = self._recall if recalls else self._mark
+        connection.execute(mark, {"organization": organization})
 
     def read(self, connection: Connection) -> int:
         """Return the counter; 0 before the first change."""

@@ -13,13 +13,13 @@ from importlib import import_module
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any, Final
 
-from sqlalchemy import Connection, Dialect, func, select
+from sqlalchemy import ColumnElement, Dialect, String, func, literal, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...sync import loop_runs, pause
 from ..answers import StoreError
 from ..cached.base import Changes
-from .codec import read_id, write_id
+from .codec import read_id
 from .tables import Tables
 
 _CHANNEL: Final = "lockgate_recalls"
@@ -39,14 +39,11 @@ ReadChanges = Callable[[int | None], Awaitable[Changes]]
 class Recalls(ABC):
     """How recalls pass from one process to another."""
 
-    sends = False
-    """Whether a message follows a change. Otherwise other processes see the change itself."""
+    sent: ColumnElement[Any] | None = None
+    """Sends a recall of an organization, of whose row it is returned, at the commit. None: other
+    processes see the change itself."""
     failures: tuple[type[Exception], ...] = ()
     """The exceptions of the driver, of SQLAlchemy and of sockets."""
-
-    def send(self, connection: Connection, organization: str) -> None:
-        """Send a recall once the transaction is committed."""
-        raise NotImplementedError
 
     @abstractmethod
     def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
@@ -110,14 +107,16 @@ class Notifications(Recalls):
     """Notifications of PostgreSQL, by ``psycopg`` or ``asyncpg``.
 
     Args:
+        tables: the tables.
         prefix: of the tables' names: all stores of a database share the channel.
         driver: its name, as SQLAlchemy has it.
     """
 
-    sends = True
-
-    def __init__(self, prefix: str, driver: str) -> None:
+    def __init__(self, tables: Tables, prefix: str, driver: str) -> None:
         self._start: Final = f"{prefix}:"
+        # An id may hold what the server takes in no text.
+        id = func.encode(tables.organizations.c.id, "hex", type_=String())
+        self.sent = func.pg_notify(_CHANNEL, literal(self._start) + id)
         if driver == "asyncpg":
             asyncpg = import_module("asyncpg")
             failures: list[type[Exception]] = [asyncpg.InterfaceError, asyncpg.PostgresError]
@@ -126,11 +125,6 @@ class Notifications(Recalls):
             failures = [import_module("psycopg").Error]
             self._receive = _of_psycopg
         self.failures = (*failures, SQLAlchemyError, OSError)
-
-    def send(self, connection: Connection, organization: str) -> None:
-        # An id may hold what the server takes in no text.
-        payload = self._start + write_id(organization).hex()
-        connection.execute(select(func.pg_notify(_CHANNEL, payload)))
 
     async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
         async with connect() as driver:
@@ -200,5 +194,5 @@ def recalls_of(dialect: Dialect, tables: Tables, prefix: str) -> Recalls:
     if dialect.name == "sqlite":
         return FileRecalls(tables, dialect)
     if dialect.name == "postgresql" and dialect.driver in {"psycopg", "psycopg_async", "asyncpg"}:
-        return Notifications(prefix, dialect.driver)
+        return Notifications(tables, prefix, dialect.driver)
     return PolledRecalls()

@@ -174,9 +174,9 @@ class SqlStore(PrimaryStore):
         self._organizations: Final = Organizations(tables, database)
         self._accounts: Final = Accounts(tables, self._keys)
         self._summaries: Final = Summaries(tables)
-        self._change_counter: Final = ChangeCounter(tables, database)
-        self._changes: Final = ChangeLog(tables, database)
         self._recalls: Final = recalls_of(engines.dialect, tables, prefix)
+        self._change_counter: Final = ChangeCounter(tables, database, self._recalls.sent)
+        self._changes: Final = ChangeLog(tables, database)
         self._database = database
         self._engines = engines
         self._executors = executors_of(self._transactions, engines)
@@ -297,11 +297,6 @@ class SqlStore(PrimaryStore):
 
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self._read(lambda c: self._organizations.quota_leases(c, organization, now))
-
-    async def recall(self, organization: str) -> None:
-        recalls = self._recalls
-        if recalls.sends:
-            await self._write(lambda connection: recalls.send(connection, organization))
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls
@@ -645,7 +640,9 @@ class SqlStore(PrimaryStore):
         self._organizations.lock_within(connection, id)
         change = drafted_change("plan_noted")
         moment = self._changes.moment(connection, id, None, change)
-        self._record(connection, id, change, moment, None)
+        self._changes.add(connection, id, change, moment)
+        # Without a recall: PostgreSQL prepares no transaction of two phases that sends one.
+        self._change_counter.advance(connection, id, moment.at)
 
     async def organization_changed(self, id: str) -> None:
         # No record: the host may repeat this call, and notes the change itself.
@@ -653,7 +650,7 @@ class SqlStore(PrimaryStore):
 
         def work(connection: Connection) -> None:
             self._organizations.lock_within(connection, name)
-            self._change_counter.advance(connection, name)
+            self._change_counter.advance(connection, name, recalls=True)
 
         await self._write(work)
 
@@ -726,7 +723,8 @@ class SqlStore(PrimaryStore):
             if is_changed:
                 self._changes.add(connection, id, change, moment)
             if account is not None and (revoke or not keep_token):
-                self._change_counter.advance(connection, id, moment.at if now is None else None)
+                at = moment.at if now is None else None
+                self._change_counter.advance(connection, id, at, recalls=True)
             return account
 
         await self._find_log(change)
@@ -869,12 +867,14 @@ class SqlStore(PrimaryStore):
         now: int | None,
         handle: str | None = None,
     ) -> None:
-        """Record a change of a locked organization, and advance the change counter.
+        """Record a change of a locked organization, which recalls its quota leases, and advance the
+        change counter.
 
         ``now`` is the caller's clock, or None for the server's; ``handle`` is a new key's.
         """
         self._changes.add(connection, id, change, moment, handle)
-        self._change_counter.advance(connection, id, moment.at if now is None else None)
+        at = moment.at if now is None else None
+        self._change_counter.advance(connection, id, at, recalls=True)
 
     def _at(self, connection: Connection, now: int | None) -> int:
         return self._database.now(connection) if now is None else now

@@ -106,6 +106,22 @@ async def test_calls_that_wait_at_the_same_time_are_sent_together_and_answered_i
         assert len(server.batches) < len(words) / 10
 
 
+async def test_a_told_call_is_sent_with_the_next_one_and_its_failure_is_ignored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def answer(words: list[bytes]) -> bytes:
+        return echo(words) if words[0] == b"asked" else b"-ERR no\r\n"
+
+    async with pipeline_to(answer) as (pipeline, server):
+        pipeline.tell(saying(b"told"))
+        assert await ask(pipeline, b"asked") == b"asked"
+        assert server.batches == [[b"told", b"asked"]]
+        pipeline.tell(saying(b"told"))
+    gc.collect()
+    await asyncio.sleep(0)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(("first", "then", "parts"), [(2, 6, [4, 2]), (6, 2, [2]), (1, 1, [1])])
 async def test_calls_that_waited_for_a_batch_are_sent_in_two_parts(
     first: int, then: int, parts: list[int]

@@ -79,6 +79,10 @@ class RedisClient:
         kind = AsyncPipeline if self._awaiting else BlockingPipeline
         return kind(dial, self._servers.timeout + self._patience, self._servers.sizes)
 
+    async def tell(self, call: Call) -> None:
+        """Send a call with the next one to its server. Its reply is ignored, and it may be lost."""
+        self._pipeline.tell(call)
+
     def pipelines(self) -> Sequence[Pipeline]:
         """Return every pipeline in use."""
         return (self._pipeline,)

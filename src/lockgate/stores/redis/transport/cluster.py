@@ -151,6 +151,10 @@ class ClusterClient(RedisClient):
             raise ClusterDownError(NOT_SERVED)
         return self._pipeline_to(address)
 
+    async def tell(self, call: Call) -> None:
+        with suppress(RedisError, OSError):  # The next call meets the same failure.
+            (await self._pipeline_of(call.slot)).tell(call)
+
     def pipelines(self) -> Sequence[Pipeline]:
         return list(self._pipelines.values())
 

@@ -65,6 +65,10 @@ class Pipeline:
         """Make a call; its failure is a reply like any other, :class:`~.failures.Lost` if the call
         is a request that may have taken effect."""
 
+    @abstractmethod
+    def tell(self, call: Call) -> None:
+        """Send a call with the next ones. Its reply is ignored, and it may be lost."""
+
     async def reply(self, *values: str) -> Reply:
         """Send a command and return the reply.
 
@@ -108,6 +112,7 @@ class BlockingPipeline(Pipeline):
         self._connection: BlockingConnection | None = None
         self._threads = Threads(_CONNECTING_AT_MOST)
         self._batches = ThreadBatcher[Call, Reply](self._exchange, BATCH_AT_MOST)
+        self._told = deque[Call](maxlen=BATCH_AT_MOST)
 
     @property
     def connected(self) -> bool:
@@ -115,6 +120,9 @@ class BlockingPipeline(Pipeline):
 
     async def ask(self, call: Call) -> Reply:
         return self._batches.charge(call)
+
+    def tell(self, call: Call) -> None:
+        self._told.append(call)
 
     def abort(self) -> None:
         self._stale = True
@@ -138,7 +146,10 @@ class BlockingPipeline(Pipeline):
         sizes = self._sizes
         sizes.sent += 1
         sizes.calls += len(calls)
-        return connection.exchange(calls)
+        if not self._told:
+            return connection.exchange(calls)
+        told = [self._told.popleft() for _ in range(len(self._told))]
+        return connection.exchange([*told, *calls])[len(told) :]
 
     def _usable(self) -> BlockingConnection:
         connection = self._connection
@@ -184,6 +195,12 @@ class BlockingPipeline(Pipeline):
         )
 
 
+def _ignore(answer: "asyncio.Future[Reply]") -> None:
+    """Take a failure, which asyncio would log otherwise."""
+    if not answer.cancelled():
+        answer.exception()
+
+
 _Waiting = tuple["asyncio.Future[Reply]", float, Call]
 
 
@@ -222,6 +239,9 @@ class AsyncPipeline(Pipeline):
         if until < self._look_at:
             self._start_timer(until)
         return answer
+
+    def tell(self, call: Call) -> None:
+        self.ask(call).add_done_callback(_ignore)
 
     def _send(self) -> None:
         connection = self._connection

@@ -1,6 +1,7 @@
 """The client of a server that Sentinels watch: calls go to the primary that most of them name."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from redis.exceptions import ConnectionError, ReadOnlyError, RedisError
@@ -78,6 +79,11 @@ class SentinelClient(RedisClient):
             self._primary = primary
             self._pipeline.reconnect()
         return primary
+
+    async def tell(self, call: Call) -> None:
+        with suppress(RedisError, OSError, StoreUnavailable):  # The next call meets the same.
+            await self._find()
+            self._pipeline.tell(call)
 
     async def by_server(self) -> Mapping[str, Pipeline]:
         try:
