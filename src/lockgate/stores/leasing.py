@@ -336,6 +336,9 @@ class LeasingStore(Wrapper):
             self._verified(token.handle, leases, None, admission)
             if admission.lease is not None:
                 self._hold(organization, leases, admission, plans, at)
+            ends_at_once = admission.lease is not None and leases.held is None
+        if ends_at_once:  # A change waits for that.
+            await self._settle(organization, leases)
         return admission
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
