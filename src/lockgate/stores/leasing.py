@@ -351,14 +351,14 @@ class LeasingStore(Wrapper):
             if leases is not None:
                 leases.paused += 1
                 self._end(leases)
-        try:
-            if leases is not None:
-                await self._settle(organization, leases)
+        if leases is None:
             return await call(*args, **kwargs)
+        try:
+            changing = call(*args, **kwargs)
+            return (await together((self._settle(organization, leases), changing)))[1]
         finally:
-            if leases is not None:
-                with self._lock:
-                    leases.paused -= 1
+            with self._lock:
+                leases.paused -= 1
 
     async def flush(self) -> None:
         """Settle all leases, and write the usage that only this process has counted."""
