@@ -136,6 +136,13 @@ class Database(ABC):
         A limit that another transaction inserted during the wait for the lock may be omitted.
         """
 
+    def reading_once(self, connection: Connection) -> None:
+        """Spare the round trips that begin and end a transaction of one statement, if it has any.
+
+        The connection goes back to its pool afterwards.
+        """
+        return
+
     def now(self, connection: Connection) -> int:
         """Return the server's clock in microseconds (D27)."""
         return self.read_clock(connection.execute(select(self.clock)).scalar_one())
@@ -270,6 +277,10 @@ class Postgresql(Database):
         connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _SCHEMA_LOCK})
         connection.execute(text(f"SET LOCAL lock_timeout = '{_POSTGRESQL_LOCK_WAIT}'"))
         yield
+
+    def reading_once(self, connection: Connection) -> None:
+        # The drivers keep this to themselves. Of MariaDB it would be two statements.
+        connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         return _joined(cursor, cursor.statements.lock_both, owners, handles)

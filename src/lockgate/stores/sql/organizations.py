@@ -147,8 +147,15 @@ class Organizations:
         self, connection: Connection, organization: str, now: int | None
     ) -> QuotaLeases:
         """Return the quota leases of an organization that are out."""
-        _, leases = self._state(connection, organization, ())
-        return live_leases(leases, self._database.now(connection) if now is None else now)
+        columns = self._table.c
+        self._database.reading_once(connection)
+        read = select(columns.windows, self._database.clock)
+        found = connection.execute(read.where(columns.id == write_id(organization))).one_or_none()
+        if found is None:
+            return ()
+        with reading_state(organization, ROW, EMPTY_COLUMNS):
+            _, leases = read_state(found[0], ())
+        return live_leases(leases, self._database.read_clock(found[1]) if now is None else now)
 
     def _state(
         self, connection: Connection, organization: str, windows: tuple[Window, ...]
