@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lockgate.core.quota_leases import (
     LEASES_AT_MOST,
     LEAST,
+    LONGEST,
     SHARE,
     LeaseRequest,
     QuotaLease,
@@ -22,6 +23,7 @@ from lockgate.core.quota_leases import (
     hit_leased,
     live,
     lowered,
+    out,
     peek_leased,
     units_out,
     until_settled,
@@ -245,7 +247,42 @@ def test_a_clock_that_steps_back_extends_no_lease_beyond_its_span() -> None:
     _, leases = current(empty_state(EXACT), (lease(),), EXACT, NOW - MINUTE)
     assert leases == (lease(deadline=NOW - MINUTE + SECOND),)
     assert live((lease(),), NOW - MINUTE) == leases
-    assert live((lease(),), NOW + SECOND) == ()
+
+
+@given(
+    span=st.integers(SECOND // 10, LONGEST),
+    looks=st.lists(st.integers(0, 2 * LONGEST), max_size=6),
+)
+def test_k4_an_unsettled_lease_is_listed_until_long_after_its_deadline(
+    span: int, looks: list[int]
+) -> None:
+    """Its holder may still admit, if the clock stepped forward meanwhile, or forward and back."""
+    state = empty_state(EXACT)
+    leases: QuotaLeases = (lease(deadline=NOW + span)._replace(span=span),)
+    last = NOW + span + LONGEST - 1
+    for at in [min(NOW + look, last) for look in looks]:
+        _, state, leases, _ = hit_leased(state, leases, EXACT, at, 1)
+    assert [one.id for one in live(leases, last)] == ["a" * 16]
+    assert live(leases, last + 1) == ()
+    assert current(state, leases, EXACT, last, [Settlement("a" * 16, ())])[1] == ()
+
+
+def test_a_lease_that_has_ended_has_no_units_and_is_no_holder() -> None:
+    state, leases = current(empty_state(ALONE), (lease(),), ALONE, NOW + SECOND)
+    assert leases == (lease(0),)
+    assert live((lease(),), NOW + SECOND) == leases
+    assert out(leases) == ()
+    assert lowered(ALONE, leases) is ALONE
+    again = Settlement("a" * 16, ((NOW, 3),))
+    for at in (NOW + SECOND, NOW):  # Also where the clock has stepped back.
+        assert current(state, leases, ALONE, at, [again]) == (state, ())
+    refused, *_ = hit_leased(state, leases, ALONE, NOW + SECOND, 491)
+    assert refused == peek(state, ALONE, NOW + SECOND)._replace(
+        allowed=False, refused_by=refused.refused_by, wait=refused.wait
+    )
+    reading, _ = hit(state, ALONE, NOW + SECOND, 1)
+    asked = LeaseRequest("b" * 16, 100, SECOND)
+    assert granted(leases, ALONE, reading, asked) == granted((), ALONE, reading, asked)
 
 
 def test_units_from_before_the_windows_are_gone() -> None:

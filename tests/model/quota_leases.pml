@@ -22,6 +22,18 @@
 #else
 #define SLACK MARGIN
 #endif
+/* The ticks for which the store lists a lease past its deadline, unless it is settled. They only matter to a change,
+ * and after a step forward: otherwise holders have stopped at the deadline, and there are more states than needed. */
+#if !defined(CHANGE) || !defined(FORWARD) || defined(ENDED_FORGOTTEN)
+#define LINGER 0
+#else
+#define LINGER SPAN
+#endif
+#ifdef STEPS_BEYOND_LINGER
+#define STEP (LINGER + 1)
+#else
+#define STEP WINDOW
+#endif
 #define LEASES (EACH * PROCESSES)
 #define NONE 255
 #ifdef NO_MARGIN
@@ -60,7 +72,7 @@ typedef Lease {
     bit out;             /* in the store: its units count in full */
     byte units;
     byte rest;           /* ticks until the deadline */
-    bit unsettled;       /* by UNSETTLED_AWAITED only */
+    byte lingers;        /* ticks for which it is listed, though its units are counted */
     bit awaited;         /* by the change to a key or plan */
     bit changed;         /* for W13: granted before the change */
     byte counted;        /* for H7: how often the store has counted it */
@@ -150,7 +162,7 @@ inline forget_call(p, c) {
 /* Find the leases that nothing refers to. What nothing reads is 0: equal states look equal. */
 inline sweep() {
     for (i : 0 .. LEASES - 1) {
-        h = leases[i].out || leases[i].closed || leases[i].unsettled;
+        h = leases[i].out || leases[i].closed || leases[i].lingers > 0;
         for (j : 0 .. PROCESSES - 1) {
             h = h || processes[j].lease == i;
             for (k : 0 .. CALLS - 1) {
@@ -176,10 +188,7 @@ inline count(lease) {
     leases[lease].counted++;
     H7(leases[lease].counted == 1);
     leases[lease].out = 0;
-    leases[lease].rest = 0;
-#ifndef UNSETTLED_AWAITED
-    leases[lease].awaited = 0
-#endif
+    leases[lease].rest = 0
 }
 
 /* Its deadline was `age` ticks ago: each unit counts as used at the deadline. */
@@ -191,7 +200,9 @@ inline expire(lease, age) {
     :: else
     fi;
 #endif
-    leases[lease].units = 0
+    leases[lease].units = 0;
+    leases[lease].lingers = (answered -> 0 : LINGER);
+    leases[lease].awaited = leases[lease].awaited && LINGER > 0
 }
 
 /* Each used unit counts at its stamp, clamped to the present. The others are free at once. */
@@ -231,10 +242,8 @@ inline serve(p, c) {
                 :: else
                 fi;
 #endif
-                leases[CALL.settles].unsettled = 0;
-#ifdef UNSETTLED_AWAITED
+                leases[CALL.settles].lingers = 0;
                 leases[CALL.settles].awaited = 0
-#endif
             :: else
             fi;
             sum_up();
@@ -269,10 +278,7 @@ inline grant(p, c, number) {
         CALL.offset = (CALL.lost || CALL.elapsed == LAST_USE -> 0 : - CALL.elapsed);
         leases[CALL.asks].out = 1;
         leases[CALL.asks].units = number;
-        leases[CALL.asks].rest = SPAN;
-#ifdef UNSETTLED_AWAITED
-        leases[CALL.asks].unsettled = 1
-#endif
+        leases[CALL.asks].rest = SPAN
     }
 }
 
@@ -449,7 +455,7 @@ end:
 inline mark() {
     d_step {
         revoked = 1;
-        for (i : 0 .. LEASES - 1) { leases[i].changed = leases[i].out || leases[i].unsettled }
+        for (i : 0 .. LEASES - 1) { leases[i].changed = leases[i].out || leases[i].lingers > 0 }
         wipe()
     }
 }
@@ -458,13 +464,8 @@ inline read_leases() {
     d_step {
         waiting = 1;
         for (i : 0 .. LEASES - 1) {
-#ifdef UNSETTLED_AWAITED
-            leases[i].awaited = leases[i].unsettled;
-            patience = (leases[i].unsettled -> SPAN + MARGIN : patience)
-#else
-            leases[i].awaited = leases[i].out;
-            patience = (leases[i].out && leases[i].rest + SLACK > patience -> leases[i].rest + SLACK : patience)
-#endif
+            leases[i].awaited = leases[i].out || leases[i].lingers > 0;
+            patience = (leases[i].awaited -> SPAN + SLACK : patience)
         }
         wipe()
     }
@@ -492,7 +493,7 @@ proctype Change() {
         may_answer ->
         answered = 1;
         waiting = 0; hasty = 0; patience = 0;
-        for (i : 0 .. LEASES - 1) { leases[i].awaited = 0; leases[i].unsettled = 0 }
+        for (i : 0 .. LEASES - 1) { leases[i].awaited = 0; leases[i].lingers = 0 }
         sweep()
     }
 }
@@ -530,6 +531,9 @@ inline store_ticks() {
             :: leases[i].rest == 0 -> expire(i, 0)
             :: else
             fi
+        :: !leases[i].out && leases[i].lingers > 0 ->
+            leases[i].lingers--;
+            leases[i].awaited = leases[i].awaited && leases[i].lingers > 0
         :: else
         fi
     }
@@ -620,6 +624,7 @@ end:
         cells[WINDOW - 1] = 0;
         for (i : 0 .. LEASES - 1) {
             leases[i].rest = (leases[i].out && leases[i].rest < SPAN -> leases[i].rest + 1 : leases[i].rest);
+            leases[i].lingers = (leases[i].lingers > 0 && leases[i].lingers < SPAN + LINGER -> leases[i].lingers + 1 : leases[i].lingers);
             for (j : 0 .. SHARE - 1) {
                 if
                 :: j < leases[i].used && leases[i].stamp[j] > -SPAN - MARGIN -> leases[i].stamp[j]--
@@ -632,7 +637,7 @@ end:
 #endif
 #ifdef FORWARD
     :: atomic { forward == LONG_AGO ->
-        select (size : 1 .. WINDOW);
+        select (size : 1 .. STEP);
         d_step {
             do
             :: size > 0 -> store_ticks(); shift_offsets(1); size--

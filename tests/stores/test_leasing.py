@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from lockgate import Limit, Plan, PlanBook
+from lockgate.clock import wall_clock
 from lockgate.core.api_keys import ApiKey, KeyDetails
 from lockgate.core.key_format import Token
 from lockgate.core.plans import Organization
+from lockgate.core.quota_leases import LONGEST
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import ConfigurationError, StoreUnavailable
 from lockgate.events import Events
@@ -324,6 +326,29 @@ def test_a_process_that_changes_a_key_first_settles_its_own_lease() -> None:
     assert time.monotonic() - started < 30
 
 
+async def test_a_process_settles_its_own_lease_while_its_change_is_under_way() -> None:
+    began = asyncio.Event()
+
+    class Store(MemoryStore):
+        async def revoke_if_live(self, *args: Any, **kwargs: Any) -> ApiKey | None:
+            began.set()
+            return await super().revoke_if_live(*args, **kwargs)
+
+        async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
+            await began.wait()
+            await super().settle_leases(*args, **kwargs)
+
+    store, made = Store(), new_key()
+    key = await store.insert(draft_of(made), None)
+    holder = LeasingStore(ResilientStore(store, Events(None), deadline=20), LONGEST / SECOND)
+    while not await store.quota_leases("org_1"):
+        await holder.admit(token_of(made), 1, PLANS)
+    async with asyncio.timeout(20):
+        await holder.revoke_if_live("org_1", key.id)
+    assert await store.quota_leases("org_1") == ()
+    await holder.close()
+
+
 def test_a_change_of_plan_ends_the_lease_of_the_process_that_makes_it() -> None:
     scene = Scene()
     scene.warm()
@@ -392,9 +417,10 @@ def test_requests_with_named_limits_ask_the_store() -> None:
     assert scene.inner.asked == ["admit"]
 
 
-def test_a_revocation_by_another_process_waits_for_the_leases_that_are_out() -> None:
-    made = new_key()
-    store = MemoryStore()
+@pytest.mark.parametrize("step", [0, LONGEST], ids=["", "although the clock steps forward"])
+def test_k4_a_revocation_by_another_process_waits_for_the_leases_that_are_out(step: int) -> None:
+    made, steps = new_key(), [0]
+    store = MemoryStore(lambda: wall_clock() + steps[0])
     key = run(store.insert(draft_of(made), None))
     resilient = ResilientStore(store, Events(None))
     holder = LeasingStore(ResilientStore(store, Events(None)), 0.3)
@@ -417,6 +443,7 @@ def test_a_revocation_by_another_process_waits_for_the_leases_that_are_out() -> 
         while not run(store.quota_leases("org_1")):
             assert time.monotonic() < until, "no lease was taken"
             time.sleep(0.001)
+        steps[0] = step
         run(resilient.revoke_if_live("org_1", key.id))
         answered = time.monotonic()
         time.sleep(0.01)

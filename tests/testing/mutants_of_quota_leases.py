@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lockgate import Store
-from lockgate.core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement
+from lockgate.core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement, out
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import DAY
 from lockgate.stores.answers import Admission, Verdict
@@ -93,6 +93,27 @@ class ForgetsLeasesAtTheirDeadline(LeaseMutant):
         if self.out(organization):
             self.put(organization, left)
         return left
+
+
+class ListsLeasesUntilTheirDeadline(LeaseMutant):
+    """Hides a lease whose holder still admits, once the clock has stepped forward."""
+
+    killed_by: ClassVar = {"H2", "K4"}
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return out(await super().quota_leases(organization, now))
+
+
+class ForgetsLeasesThatItCounts(LeaseMutant):
+    """Lists a lease past its deadline only until the next hit."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def hit(self, organization: str, *args: Any, **kwargs: Any) -> Reading:
+        reading = await super().hit(organization, *args, **kwargs)
+        if leases := self.out(organization):
+            self.put(organization, out(leases))
+        return reading
 
 
 class SettlesNothing(LeaseMutant):

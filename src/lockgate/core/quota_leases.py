@@ -4,6 +4,9 @@ A lease of k units counts in full from its grant until it is settled or past its
 replaces it by the units used, at the instants of their use, and the rest is free at once. A lease
 past its deadline counts as fully used at the deadline: late, never early.
 
+A lease that ends unsettled stays for :data:`LONGEST`, without units: where the store's clock has
+stepped forward, its holder still admits, and a change of a key waits for it (K4).
+
 The leases of an organization stand beside the cells of its plan's windows, and each counts in all
 of these windows. A lease is never a cell in the future, which a clock that steps back would pull to
 the present.
@@ -38,6 +41,7 @@ class QuotaLease(NamedTuple):
     id: str
     """16 hexadecimal digits."""
     units: int
+    """0: it has ended unsettled, and its units were counted."""
     deadline: int
     """The instant from which on the units are used, in microseconds."""
     span: int
@@ -45,7 +49,7 @@ class QuotaLease(NamedTuple):
 
 
 QuotaLeases: TypeAlias = tuple[QuotaLease, ...]
-"""The leases that are out, in the order of their grants."""
+"""The leases that are out or ended lately, in the order of their grants."""
 
 
 class Settlement(NamedTuple):
@@ -114,8 +118,8 @@ def current(
 ) -> tuple[State, QuotaLeases]:
     """Return cells and leases as they are at ``now``, after settling leases.
 
-    A lease that is unknown or past its deadline has been counted: settling it again changes
-    nothing. A clock that stepped back extends no lease beyond its span.
+    The units of a lease that is unknown or past its deadline have been counted: settling it again
+    counts nothing. A clock that stepped back extends no lease beyond its span.
 
     Returns:
         The same objects, if nothing has changed.
@@ -124,12 +128,12 @@ def current(
     late: list[tuple[int, int]] = []
     left: list[QuotaLease] = []
     for lease in leases:
-        if lease.deadline <= now:
+        if lease.units and lease.deadline <= now:
             late.append((lease.deadline, lease.units))
-        elif lease.id in ended:
+        elif lease.units and lease.id in ended:
             late += [(min(at, now), units) for at, units in ended[lease.id]]
-        else:
-            left.append(_within_span(lease, now))
+        if lease.id not in ended:
+            left += _kept(lease, now)
     if late:
         late.sort()
         state = tuple(
@@ -139,17 +143,22 @@ def current(
 
 
 def live(leases: QuotaLeases, now: int) -> QuotaLeases:
-    """Return the leases that are out at ``now``."""
-    return tuple(_within_span(lease, now) for lease in leases if lease.deadline > now)
+    """Return the leases that are out at ``now``, and without units those that ended lately."""
+    return tuple(kept for lease in leases for kept in _kept(lease, now))
+
+
+def out(leases: QuotaLeases) -> QuotaLeases:
+    """Return the leases that are out, without those that have ended."""
+    return tuple(lease for lease in leases if lease.units)
 
 
 def lowered(windows: tuple[Window, ...], leases: QuotaLeases) -> tuple[Window, ...]:
     """Return the windows with what their limits leave beside the leases that are out."""
-    if not leases:
+    units = units_out(leases)
+    if not units:
         return windows
-    out = units_out(leases)
     return tuple(
-        window if window.limit is None else window._replace(limit=max(0, window.limit - out))
+        window if window.limit is None else window._replace(limit=max(0, window.limit - units))
         for window in windows
     )
 
@@ -162,7 +171,7 @@ def units_out(leases: QuotaLeases) -> int:
 def until_settled(reading: Reading, leases: QuotaLeases) -> Reading:
     """Return a refusal that holds no longer than until the first lease ends: its units may come
     back then."""
-    if reading.allowed or not leases:
+    if reading.allowed or not (leases := out(leases)):
         return reading
     return reading._replace(reset=min(reading.reset, *(lease.deadline for lease in leases)))
 
@@ -176,28 +185,35 @@ def granted(
     another lacks.
 
     Args:
-        leases: those that are out.
+        leases: as :func:`current` returns them.
         windows: of the plan, not lowered.
         reading: of the hit, with its cost counted.
         request: what the process asks for.
     """
     if not reading.allowed or len(leases) >= LEASES_AT_MOST:
         return None
-    out, holders = units_out(leases), len(leases) + 1
+    leased, holders = units_out(leases), len(out(leases)) + 1
     units = min(request.units, LARGEST)
     for window, used in zip(windows, reading.used, strict=False):
         if window.limit is not None:
-            left = window.limit - out - used
-            units = min(units, left // holders, window.limit // SHARE - out)
+            left = window.limit - leased - used
+            units = min(units, left // holders, window.limit // SHARE - leased)
     if units < LEAST:
         return None
     return QuotaLease(request.id, units, reading.now + request.span, request.span)
 
 
-def _within_span(lease: QuotaLease, now: int) -> QuotaLease:
-    """Return a lease whose deadline is at most its span ahead, after a clock has stepped back."""
-    latest = now + lease.span
-    return lease if lease.deadline <= latest else lease._replace(deadline=latest)
+def _kept(lease: QuotaLease, now: int) -> QuotaLeases:
+    """Return an unsettled lease as it is at ``now``, or nothing once it ended too long ago.
+
+    After a clock has stepped back its deadline is at most its span ahead.
+    """
+    if lease.deadline > now:
+        latest = now + lease.span
+        return (lease if lease.deadline <= latest else lease._replace(deadline=latest),)
+    if lease.deadline + LONGEST > now:
+        return (lease._replace(units=0) if lease.units else lease,)
+    return ()
 
 
 def _counted(cells: Cells, window: Window, late: Iterable[tuple[int, int]], now: int) -> Cells:

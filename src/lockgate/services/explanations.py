@@ -12,7 +12,7 @@ from ..core.key_format import KeyFormat
 from ..core.limit_windows import LimitWindows, ends_of
 from ..core.limits import Limit, bound, own_limits, windows_of
 from ..core.plans import SPANS, Plan, PlanBook
-from ..core.quota_leases import units_out
+from ..core.quota_leases import out, units_out
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
 from ..core.sliding_window import Reading, Window
@@ -330,7 +330,7 @@ class Explanations:
 
     async def _leased(self, organization: str, now: int | None) -> LeasesExplanation | None:
         """Return the quota leases that are out; None: there is none."""
-        leases = await self._store.quota_leases(organization, now)
+        leases = out(await self._store.quota_leases(organization, now))
         if not leases:
             return None
         return LeasesExplanation(units_out(leases), max(lease.deadline for lease in leases))

@@ -341,11 +341,12 @@ class WindowStore(PartStore):
         return
 
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
-        """Return the quota leases of an organization that are out (D42), in the order of their
-        grants.
+        """Return the quota leases of an organization, in the order of their grants (D42), by
+        :func:`lockgate.core.quota_leases.live`: those that are out, and without units those that
+        ended unsettled lately.
 
         A change to a key or a plan is answered once the leases that were granted before are settled
-        or past their deadline. The default: a store that grants none.
+        or their holders have stopped. The default: a store that grants none.
         """
         return ()
 

@@ -14,8 +14,10 @@ since its grant. A change of a key or a plan is answered once each lease that wa
 is settled or past its deadline (:mod:`lockgate.stores.resilience.older_leases`). So at the answer
 every lease that knew the key has ended, and later ones find the change.
 
-Both assume that the store's clock does not step forward by more than the rest of a lease: it then
-ends the lease for the store before its holder stops, which is at most a span later.
+A clock of the store that steps forward ends a lease for the store before its holder stops, at most
+a span later, so the limit may be exceeded as W11 allows. A revocation waits for this holder too: an
+unsettled lease stays listed for :data:`~lockgate.core.quota_leases.LONGEST` after its deadline. A
+longer step hides it.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -23,7 +23,7 @@ from lockgate.asgi import GateMiddleware
 from lockgate.core.api_keys import KeyDetails
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST, LeaseRequest
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, out
 from lockgate.core.timestamps import DAY
 from lockgate.errors import (
     HandleTaken,
@@ -144,7 +144,7 @@ def test_k4_a_change_is_answered_once_the_leases_that_the_cache_granted_before_h
         run(process.revoke_if_live("org_1", bench.key.id))
     else:
         run(process.put_organization(Organization("org_1", "free")))
-    assert run(bench.here.quota_leases("org_1")) == ()
+    assert out(run(bench.here.quota_leases("org_1"))) == ()
 
 
 def test_d43_an_update_and_a_rotation_reach_the_copies_before_they_are_answered(

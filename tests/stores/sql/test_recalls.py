@@ -193,6 +193,21 @@ async def failure_of(recalls: AsyncGenerator[str | None]) -> Exception:
     raise AssertionError
 
 
+@ways("sqlite", "postgresql", *AWAITED, *POLLED, *ENGINES)
+def test_leases_may_be_read_before_anything_else(way: str, sender: Borrowed) -> None:
+    async def read() -> None:
+        store = opened(way, sender)
+        for _ in range(2):
+            assert await store.quota_leases("org_1") == ()
+        assert await store.find("nobody") is None
+        await store.close()
+
+    if way in (*AWAITED, *POLLED):
+        asyncio.run(read())
+    else:
+        run(read())
+
+
 CHANGES: dict[str, Callable[[SqlStore, Any], Any]] = {
     "revoke_if_live": lambda store, key: store.revoke_if_live("org_1", key.id),
     "update_if": lambda store, key: store.update_if(key, key._replace(name="other")),

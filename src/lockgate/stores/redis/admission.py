@@ -26,7 +26,7 @@ from ...core.limit_hits import combined
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, bound
 from ...core.plans import Plan, PlanBook
-from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, current
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, live
 from ...core.sliding_window import Reading, Window
 from ..answers import (
     REFUSED_BY_STATE,
@@ -488,7 +488,7 @@ class Admissions(Store):
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         call = self._names.place(organization).call(_QUOTA_LEASES, number(now))
         kept = await self._ask(call, organization)
-        return () if kept is None else current((), read_leases(kept[1]), (), int(kept[0]))[1]
+        return () if kept is None else live(read_leases(kept[1]), int(kept[0]))
 
     async def _hit_limited(
         self,

@@ -41,10 +41,9 @@ def organization_of(arguments: tuple[Any, ...]) -> str:
 async def leases_ended(store: Store, organization: str) -> None:
     """Return once the quota leases of an organization that are out now have ended.
 
-    That is when they are settled, which the recall of the change asks of their holders, or, by the
-    store's clock, past their deadline; and after the longest span of them by this process's clock,
-    within which each holder has stopped. A step forward of the store's clock hides a lease whose
-    holder goes on, for a span at most.
+    That is when they are settled, which the recall of the change asks of their holders; or after
+    the longest span of them by this process's clock, within which each holder has stopped. The
+    deadline by the store's clock does not count: the clock may have stepped forward.
     """
     leases = await store.quota_leases(organization)
     if not leases:

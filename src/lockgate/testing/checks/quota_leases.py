@@ -74,6 +74,22 @@ async def a_lease_is_used_in_full_at_its_deadline(store: Store, factory: Factory
         await store.hit("org_1", WINDOWS, 490, NOW + later)
 
 
+@alone("K4", "quota_leases")
+async def an_unsettled_lease_stays_listed_after_its_deadline(
+    store: Store, factory: Factory
+) -> None:
+    token, ended = factory.token(await new_key(store, factory)), NOW + SECOND
+    await store.admit_leased(token, 1, BOOK, ask(1, 5), NOW)
+    await store.admit_leased(token, 1, BOOK, ask(2, 5), NOW)
+    await store.quota_leases("org_1", ended + LONGEST - 1)
+    await store.hit("org_1", WINDOWS, 1, ended)
+    await store.quota_leases("org_1", ended)
+    await store.settle_leases("org_1", WINDOWS, [used(1, (NOW, 1))], ended)
+    await store.quota_leases("org_1", ended + LONGEST - 1)
+    await store.quota_leases("org_1", ended + LONGEST)
+    await store.peek("org_1", WINDOWS, ended)
+
+
 @alone("H4", "quota_leases")
 async def units_that_were_not_used_are_free_at_once(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
@@ -328,6 +344,7 @@ async def overlapping_leases_are_linearizable(crowd: Callers) -> None:
 CHECKS: tuple[Check, ...] = (
     leased_units_are_counted_in_full,
     a_lease_is_used_in_full_at_its_deadline,
+    an_unsettled_lease_stays_listed_after_its_deadline,
     units_that_were_not_used_are_free_at_once,
     used_units_are_counted_from_their_instants,
     a_lease_is_settled_once,

@@ -2,10 +2,10 @@
 -- lockgate/core/quota_leases.py. Sets granted, leases, remaining, joins, flag and life.
 local SHARE, LEAST, LEASES_AT_MOST = 50, 3, 64
 local name, units, span = read('<c8dd', asked)
-local holders = #leases / LEASE + 1
-if holders > LEASES_AT_MOST then
+if #leases / LEASE >= LEASES_AT_MOST then
   units = 0
 end
+holders = holders + 1
 for index = 1, number do
   local _, limit = read('<dd', plan, 24 * index - 23)
   if limit < math.huge then

@@ -10,8 +10,8 @@
 --   of each window: the total when it was empty, its oldest hit, the first hit of its newest cell, the
 --     total before that one, and the bytes of its older cells;
 --   these cells, oldest first;
---   and the quota leases that are out (lockgate/core/quota_leases.py), if there are any: of each its id,
---   units, deadline and span, in the order of their grants.
+--   and the quota leases that are out or ended lately (lockgate/core/quota_leases.py), if there are any:
+--   of each its id, units, deadline and span, in the order of their grants.
 -- The fast path holds beside the leases that are out, until the first of them ends: what remains is less
 -- their units. A release that knows no leases finds an unknown tag while there are any.
 -- Instants in cells and beside ids are kept modulo 2^40 microseconds (12 days). All else are whole
@@ -78,8 +78,9 @@ else
   end
   local cells = call('GETRANGE', windows, number == 3 and '379' or head_ends, '-1')
 
-  -- The leases that are out, packed: their units, the first deadline and the longest span.
-  local leases, out, first_end, longest = '', 0, PLENTY, 0
+  -- The leases, packed; of those that are out their number, units and first deadline; and how long one
+  -- is kept at most.
+  local leases, holders, out, first_end, longest = '', 0, 0, PLENTY, 0
   local late, is_changed
   if flag > 0 then
 -- include: current_leases.lua
