@@ -354,8 +354,10 @@ class WindowStore(PartStore):
         """Yield organizations with quota leases to settle at once, from the first step on (D42).
 
         Each change to the keys or the plan of an organization, by any process, recalls its leases:
-        a verb sends the recall together with the change, so that it costs no call. A recall may be
-        lost, which leaves the change to wait until the leases end; and it may be needless.
+        a verb sends the recall together with the change, so that it costs no call. The first step
+        includes the latest recalls, which a process may have missed that was just granted a lease.
+        A recall may be lost, which leaves the change to wait until the leases end; and it may be
+        needless.
 
         None says that there was none for some seconds, so that the caller can end. Without an event
         loop a step blocks until then, or until :meth:`close` ends it with a failure. The default

@@ -44,26 +44,25 @@ def other(store: RedisStore, kind: str) -> RedisStore:
 
 
 async def received(store: RedisStore, sender: RedisStore, ids: list[str]) -> list[str]:
-    """What a listener receives of some recalls; the first is repeated until it listens."""
+    """What a listener receives of some recalls, and of those before; the last is repeated."""
     heard: list[str] = []
+    sent = asyncio.Event()
 
     async def listen() -> None:
         async for organization in store.recalls():
-            if organization not in (None, "first", ids[-1]):
-                heard.append(organization)
-            elif organization == ids[-1]:
+            if organization == ids[-1] and sent.is_set():
                 return
-            else:
-                began.set()
+            if organization not in (None, ids[-1]):
+                heard.append(organization)
 
-    began = asyncio.Event()
     listening = asyncio.create_task(listen())
     async with asyncio.timeout(_PATIENCE):
-        while not began.is_set():
-            await sender.organization_changed("first")
-            await asyncio.sleep(0.01)
-        for id in ids:
+        for id in ids[:-1]:
             await sender.organization_changed(id)
+        sent.set()
+        while not listening.done():
+            await sender.organization_changed(ids[-1])
+            await asyncio.sleep(0.01)
         await listening
     return heard
 
@@ -83,6 +82,20 @@ async def test_recalls_of_another_process_arrive_in_order(kind: str) -> None:
     assert await received(store, sender, [*ODD, "last"]) == ODD
     await store.close()
     await sender.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_listener_receives_the_recalls_of_the_longest_lease_before(kind: str) -> None:
+    store = opened(kind)
+    name = store._names.recalls
+    for id in (b"1-1", b"2-1"):
+        await store._ask(command(slot_of(name), b"XADD", name, id, b"organization", b"long ago"))
+    await store.organization_changed("org_1")
+    recalls = store.recalls()
+    async with asyncio.timeout(_PATIENCE):
+        assert await anext(recalls) == "org_1"
+    await recalls.aclose()
+    await store.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -188,7 +201,7 @@ async def test_a_lost_connection_is_a_failure_of_the_store() -> None:
             proxy.drop_all()
             with pytest.raises(StoreError):
                 await waiting
-        assert await received(store, sender, ["org_1", "last"]) == ["org_1"]
+        assert (await received(store, sender, ["org_2", "last"]))[-1] == "org_2"
         await store.close()
     await sender.close()
 
@@ -201,8 +214,8 @@ def test_a_child_process_receives_recalls_on_a_connection_of_its_own() -> None:
         return b"".join(id.encode() for id in asyncio.run(received_by(store, ["a", "last"])))
 
     run(store.organization_changed("org_1"))
-    assert in_a_child(child) == b"a"
-    assert asyncio.run(received_by(store, ["b", "last"])) == ["b"]
+    assert in_a_child(child) == b"org_1a"
+    assert asyncio.run(received_by(store, ["b", "end"]))[-1] == "b"
 
 
 def test_the_rights_that_the_page_names_are_enough() -> None:

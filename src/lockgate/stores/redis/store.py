@@ -141,7 +141,9 @@ class RedisStore(Accounts):
 
         blocking, awaiting = (None if each is None else factory(each) for each in servers)
         self.clients = _clients(blocking, awaiting)
-        self._recalls = Recalls(self._names, _clients(blocking, awaiting, patience=WAITED))
+        self._recalls = Recalls(
+            self._names, _clients(blocking, awaiting, patience=WAITED), self.now
+        )
         self.io: IoMode = self.clients.io
         self._key_hints = BoundedDict[str, KeyHint](AT_MOST)
         self._nodes = CircuitBreakers(type(self).__name__)

@@ -33,7 +33,8 @@ _ASKED: Final = 0.025
 Connect = Callable[[], AbstractAsyncContextManager[Any]]
 """Opens a connection of the driver that no other caller uses."""
 ReadChanges = Callable[[int | None], Awaitable[Changes]]
-"""Returns the change counter, and the organizations that changed after an earlier value of it."""
+"""Returns the change counter, and the organizations that changed after an earlier value of it, or,
+with None, within the longest span of a lease."""
 
 
 class Recalls(ABC):
@@ -59,7 +60,9 @@ class PolledRecalls(Recalls):
     """Finds the organizations that changed by the change counter, in a call of the store."""
 
     async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
-        seen, _ = await changes(None)
+        seen, organizations = await changes(None)
+        for organization in organizations:
+            yield organization
         looks = 0
         while True:
             await pause(_ASKED)
@@ -86,7 +89,10 @@ class FileRecalls(Recalls):
 
     async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
         async with connect() as driver:
-            seen, looks = self._read(driver), 0
+            seen, organizations = await changes(None)
+            for organization in organizations:
+                yield organization
+            looks = 0
             while True:
                 await pause(_POLLED)
                 looks += 1
@@ -128,7 +134,11 @@ class Notifications(Recalls):
 
     async def receive(self, connect: Connect, changes: ReadChanges) -> AsyncGenerator[str | None]:
         async with connect() as driver:
-            async for payloads in self._receive(driver):
+            arrivals = self._receive(driver)
+            await anext(arrivals)  # From here on it listens.
+            for organization in (await changes(None)).organizations:
+                yield organization
+            async for payloads in arrivals:
                 if not payloads:
                     yield None
                 for payload in payloads:
@@ -144,6 +154,7 @@ async def _of_psycopg(driver: Any) -> AsyncGenerator[list[str]]:
     else:
         driver.autocommit = True
         driver.execute(f"LISTEN {_CHANNEL}")
+    yield []
     protocol = driver.pgconn
     while True:
         protocol.consume_input()
@@ -163,6 +174,7 @@ async def _of_asyncpg(driver: Any) -> AsyncGenerator[list[str]]:
         arrived.put_nowait(payload)
 
     await driver.add_listener(_CHANNEL, keep)
+    yield []
     while not driver.is_closed():
         try:
             payloads = [await asyncio.wait_for(arrived.get(), _STEP)]

@@ -23,7 +23,7 @@ from ...core.leases import Lease, Leases, SlotReading, acquire, release, renew
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit
 from ...core.plans import Organization, PlanBook
-from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
+from ...core.quota_leases import LONGEST, LeaseRequest, QuotaLeases, Settlement
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import SECOND
@@ -300,7 +300,11 @@ class SqlStore(PrimaryStore):
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls
-        received = passed.receive(self._executors.here().dedicated, self.changes)
+
+        async def changes(since: int | None) -> Changes:
+            return await self.changes(await self.now() - LONGEST if since is None else since)
+
+        received = passed.receive(self._executors.here().dedicated, changes)
         try:
             async with aclosing(received) as recalls:
                 async for organization in recalls:
