@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
 from lockgate import Event, Gate, MemoryStore, Plan, PlanBook, Rule, run
 from lockgate.asgi import GateMiddleware
-from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.core.plans import LIMITS, SPANS
+from lockgate.core.sliding_window import Window
+from lockgate.core.thresholds import lowest_marks
+from lockgate.core.timestamps import DAY, MINUTE, SECOND
 from lockgate.errors import Refusal
 from lockgate.sessions import Session
 from tests.stores.making import HandClock
@@ -77,10 +81,10 @@ def test_threads_tell_each_threshold_once(url: str) -> None:
 
 
 class Service:
-    def __init__(self) -> None:
+    def __init__(self, plans: PlanBook = FREE) -> None:
         self.clock, self.told = HandClock(), Told()
         self.gate = Gate(
-            MemoryStore(), brand="acme", plans=FREE, clock=self.clock, observer=self.told
+            MemoryStore(), brand="acme", plans=plans, clock=self.clock, observer=self.told
         )
         self.key = run(self.gate.keys.create("org_1", "ci")).text
 
@@ -96,6 +100,28 @@ def test_a_cost_that_crosses_both_marks_tells_both() -> None:
     assert service.told == []
     service.spend(3)
     assert service.told == [("minute", 80, 10, 10), ("minute", 100, 10, 10)]
+
+
+@pytest.mark.parametrize("limit", SPANS)
+def test_each_window_of_a_plan_tells_its_thresholds(limit: str) -> None:
+    limits: dict[str, Any] = {**dict.fromkeys(LIMITS), limit: 10}
+    plan = Plan("free", **limits)
+    service = Service(PlanBook([plan]))
+    service.spend(10)
+    name, _ = SPANS[limit]
+    assert service.told == [(name, 80, 10, 10), (name, 100, 10, 10)]
+
+
+def test_a_plan_of_four_windows_tells_its_thresholds() -> None:
+    plans = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=1)])
+    week = Window("week", 7 * DAY, 10, 0)
+    object.__setattr__(plans.default, "windows", (*plans.default.windows, week))
+    object.__setattr__(plans.default, "marks", lowest_marks(plans.default.windows))
+    service = Service(plans)
+    service.spend(7)
+    assert service.told == []
+    service.spend(3)
+    assert service.told == [("week", 80, 10, 10), ("week", 100, 10, 10)]
 
 
 def test_a_refused_request_crosses_nothing() -> None:

@@ -1,6 +1,7 @@
 """Tell when an organization has used 80 or 100 % of a window's limit."""
 
 import logging
+from operator import ge
 from typing import Final
 
 from ..core.bounded_dict import BoundedDict
@@ -30,9 +31,7 @@ class Thresholds:
     def admitted(self, principal: Principal, cost: int) -> None:
         """Tell what an admission of this cost crossed."""
         plan, reading = principal.plan, principal.reading
-        minute, hour, day = reading.used
-        first, second, third = plan.marks
-        if minute < first and hour < second and day < third:
+        if not any(map(ge, reading.used, plan.marks)):
             return
         for window, share, used in crossings(plan.windows, reading.used, cost):
             mark = principal.organization, window.name, share
