@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..core.api_keys import OVERLAP_AT_MOST, ApiKey
+from ..core.plans import Plan
 from ..core.timestamps import DAY
 from ..errors import (
     HandleTaken,
@@ -218,12 +219,23 @@ async def _form(
         names=_NAMES,
         notice=_notice(visit, refusal),
         plan=plan,
+        limits=_limits(visit, plan),
         areas=_areas(visit),
         has_full="*" in visit.gate.catalogue.scopes,
         days=[number for number in DAYS if longest is None or number <= longest],
         longest=longest,
         expires=None if key is None or key.expires_at is None else moment_of(key.expires_at),
     )
+
+
+def _limits(visit: Visit, plan: Plan) -> list[str]:
+    """Return the limits of a plan as texts, such as ``10 a minute``."""
+    limits = [(window.name, window.limit) for window in plan.windows]
+    return [
+        visit.site.texts(f"limit.{name}", n=visit.site.number(limit))
+        for name, limit in (*limits, ("concurrent", plan.concurrent))
+        if limit is not None
+    ]
 
 
 def _problems(visit: Visit, refusal: Refusal | None) -> dict[str, list[str]]:
