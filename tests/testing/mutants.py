@@ -939,7 +939,7 @@ class DropsFactsOfDrafts(Mutant):
 
 
 class PlansChangeUnheard(Mutant):
-    """Gives out another edition for what changes keys, and forgets plans."""
+    """Moves its local version for what changes keys, and forgets plans."""
 
     killed_by: ClassVar = {"D5"}
 
@@ -952,7 +952,7 @@ class PlansChangeUnheard(Mutant):
 
 
 class EpochOfRevocations(Mutant):
-    """Moves its epoch by the one verb that is called revoke; a claim revokes as well."""
+    """Moves its change counter by the one verb that is called revoke; a claim revokes as well."""
 
     killed_by: ClassVar = {"D5"}
     revocations = 0
@@ -1273,7 +1273,7 @@ class RemovesTwice(Mutant):
 
 
 class RemovalUnheard(Mutant):
-    """Keeps its edition when keys are removed."""
+    """Keeps its local version when keys are removed."""
 
     killed_by: ClassVar = {"D5"}
 

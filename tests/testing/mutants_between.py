@@ -249,7 +249,7 @@ class RemembersStrangers(Mutant):
 
 
 class EpochOfClaims(Mutant):
-    """Moves its epoch when a claim is won, and not when its winner comes back to revoke all."""
+    """Moves its change counter when a claim is won, but not when its winner revokes all later."""
 
     killed_by: ClassVar = {"D5"}
     changes = 0

@@ -59,8 +59,9 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "D1": "A handle is taken once, whichever the organization and the state of its key.",
     "D4": "The first revocation sets the time, which no later one changes; revoked is told before "
     "expired.",
-    "D5": "Whoever remembers answers hears of every change: the epoch has grown and the edition is "
-    "another, where the store keeps them, when the verb that changed something returns.",
+    "D5": "A change to keys, plans or sessions ends what processes remember: when the verb that "
+    "made it returns, the change counter has grown and `local_version` is another object, where "
+    "the store has them.",
     "D10": "Keys are listed newest first and then by id, whichever their state; live ones by when "
     "they end and by id, the last first; in pages that miss none and repeat none.",
     "D14": "Accounts are found by exactly their token, e-mail or user, page by page: unclaimed "

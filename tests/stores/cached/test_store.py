@@ -269,7 +269,7 @@ def test_k4_a_refusal_by_a_copy_that_is_being_voided_is_not_remembered(
 
     async def late(organization: str) -> None:
         nonlocal now
-        now += 5  # What was known of the epoch is old: it is read again.
+        now += 5  # The change counter is read again.
         assert ask() is Verdict.LIMITED
         await forget(organization)
 

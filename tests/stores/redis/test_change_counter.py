@@ -1,4 +1,4 @@
-"""The epoch of Redis: another number after every change, and never an old one."""
+"""The change counter of Redis: another number after every change, and never an old one."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ BOOK = PlanBook([Plan("free", 3, None, None, 1)], custom=(), default="free")
 
 
 class Faulty(MemoryStore):
-    """Keeps time, has an epoch, and fails as the test says."""
+    """Keeps time, has a change counter, and fails as the test says."""
 
     enforces_deadline = True
 
@@ -80,7 +80,7 @@ class Bench:
 async def filled() -> Bench:
     found = Bench()
     await found.store.insert(draft_of(found.made), None)
-    await found.ask()  # It reads the epoch.
+    await found.ask()  # It reads the change counter.
     return found
 
 

@@ -556,7 +556,7 @@ async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The epoch is asked for first, and takes all the time that it has."""
+    """The change counter is asked for first, and takes all the time that it has."""
     bench = Bench()
     await bench.fill()
     for module in (deadlines, store):

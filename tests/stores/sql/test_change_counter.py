@@ -1,4 +1,4 @@
-"""The epoch grows with every change, in the order in which changes become visible."""
+"""The change counter grows with every change, in the order in which changes become visible."""
 
 from __future__ import annotations
 

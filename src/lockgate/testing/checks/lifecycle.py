@@ -111,10 +111,12 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
         later = await store.change_counter()
         if change_counter is not None and (later is None or later <= change_counter):
             raise Broken(
-                "D5", f"The epoch was {change_counter} before it, and is {later}.", [str(change)]
+                "D5",
+                f"The change counter was {change_counter} before it, and is {later}.",
+                [str(change)],
             )
         if local_version is not None and store.local_version is local_version:
-            raise Broken("D5", "The edition is the same as before it.", [str(change)])
+            raise Broken("D5", "`local_version` is the same object as before it.", [str(change)])
 
 
 async def a_version_of_records_is_never_reused(store: Store) -> None:
