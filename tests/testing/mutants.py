@@ -828,7 +828,7 @@ class RotationIgnoresTheCap(Mutant):
 class RotationInTwoSteps(Mutant):
     """Inserts the successor and then looks whether the key was rotated before."""
 
-    killed_by: ClassVar = {"D43", "D1", "K8", "K3"}
+    killed_by: ClassVar = {"D43", "D3", "K8", "K3"}
 
     async def rotate_if(
         self,

@@ -203,7 +203,7 @@ FIELDS: Final = (
     ),
     _of("ComparedNames", KEYS, "K1 D43", _compared("name")),
     _of("ComparedScopes", KEYS, "K1 D43", _compared("scopes")),
-    _of("Handles", KEYS, "D1 K1", _argument(0, "find"), ("Folds", "Lowers", "Counts")),
+    _of("Handles", KEYS, "D3 K1", _argument(0, "find"), ("Folds", "Lowers", "Counts")),
     _of(
         "Agents",
         ("accounts",),

@@ -56,7 +56,7 @@ GUARANTEES: Final[Mapping[str, str]] = {
     # The gate
     "G4": "Every call ends: it returns or raises, whatever other callers do.",
     # Of the record of decisions
-    "D1": "A handle is taken once, whichever the organization and the state of its key.",
+    "D3": "A handle is taken once, whichever the organization and the state of its key.",
     "D4": "The first revocation sets the time, which no later one changes; revoked is told before "
     "expired.",
     "D5": "A change to keys, plans or sessions ends what processes remember: when the verb that "

@@ -85,7 +85,7 @@ def diagnose(call: Call, expected: object, got: object) -> str:
     if isinstance(expected, HoldAnswer) and isinstance(got, HoldAnswer):
         return _of_hold(call, expected, got)
     if call.verb == "insert" and expected == Raised("HandleTaken"):
-        return "D1"
+        return "D3"
     return _BY_VERB[call.verb]
 
 

@@ -345,7 +345,7 @@ RACES: Final[Sequence[Race]] = (
     Race("settle_leases", "H3", _grants, _settle, _settled, leases=True),
     Race("acquire", "L1", _no_rows, _acquire, _one_wins),
     Race("release", "L5", _leases, _release, _one_wins),
-    Race("insert", "D1", _no_rows, _insert, _inserted),
+    Race("insert", "D3", _no_rows, _insert, _inserted),
     Race("revoke_if_live", "D4", _keys, _revoke, _all_alike("instants")),
     Race("update_if", "D43", _keys, _update, _one_wins),
     Race("rotate_if", "D43", _keys, _rotate, _one_wins),

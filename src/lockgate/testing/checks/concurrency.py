@@ -159,7 +159,7 @@ async def concurrent_removals_count_each_key_once(crowd: Callers) -> None:
     crowd.see(not left, f"{keys} keys were removed, and {len(left)} are found.")
 
 
-@crowded("D1", "keys")
+@crowded("D3", "keys")
 async def one_concurrent_caller_takes_a_handle(crowd: Callers) -> None:
     store, handle = crowd.store, crowd.factory.key().handle
     drafts = [crowd.factory.draft(f"org_{i % 3}")._replace(handle=handle) for i in range(16)]

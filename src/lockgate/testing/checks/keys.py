@@ -127,7 +127,7 @@ async def a_missing_key_is_none(store: Store, factory: Factory) -> None:
     await store.find(key.handle)
 
 
-@alone("D1", "keys")
+@alone("D3", "keys")
 async def a_handle_is_taken_once(store: Store, factory: Factory) -> None:
     live = await store.insert(factory.draft(), None, NOW)
     revoked = await store.insert(factory.draft(), None, NOW)
@@ -489,7 +489,7 @@ async def a_rotation_exceeds_no_cap_and_a_key_that_ends_makes_room(
     await store.list("org_1", PAGE_AT_MOST)
 
 
-@alone("D1", "keys")
+@alone("D3", "keys")
 async def a_rotation_to_a_handle_that_is_taken_changes_nothing(
     store: Store, factory: Factory
 ) -> None:

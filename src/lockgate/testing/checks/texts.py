@@ -121,7 +121,7 @@ async def the_texts_of_a_key_are_kept_as_they_are(store: Store, factory: Factory
         await store.find(key.handle)
 
 
-@alone("D1", "keys")
+@alone("D3", "keys")
 async def handles_that_look_alike_are_separate(store: Store, factory: Factory) -> None:
     for index, handle in enumerate(HANDLES):
         await store.insert(factory.draft()._replace(handle=handle), None, NOW + index)
