@@ -25,7 +25,7 @@ from .marked import Row, fill_parts, table
 
 PAGES: Final = Path(__file__).parent / "reference"
 _SECRET: Final = "a secret of these tables, of no service"
-_NUMBERS: Final = re.compile(r" \((?:[DK]\d+|spec|RFC)\b[^()]*\)|, D\d+(?=\))")
+_NUMBERS: Final = re.compile(r" \((?:[DK]\d+|RFC)\b[^()]*\)|, D\d+(?=\))")
 _EVENT: Final = re.compile(r"^\| `(\w+)` .*\| (.*) \|$", re.MULTILINE)
 
 

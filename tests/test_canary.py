@@ -1,4 +1,4 @@
-"""Canary: known secrets go through every flow and failure, and turn up nowhere (K2, R7).
+"""Canary: known secrets go through every flow and failure, and turn up nowhere (K2).
 
 The one place where a key may be seen is the answer that creates it.
 """

@@ -200,7 +200,7 @@ def test_a_refusal_for_another_reason_than_the_units_used_does_not_name_them() -
 
 @pytest.mark.parametrize("refusal", [StoreUnavailable(), SlotLost()], ids=repr)
 def test_a_503_has_retry_after_in_its_body_only(refusal: Refusal) -> None:
-    """D17; spec 8.2: ``Retry-After`` is on a 429 only."""
+    """D17: ``Retry-After`` is on a 429 only."""
     assert refusal.body()["retryAfter"] == 1
     assert b"retry-after" not in dict(refusal.headers())
 

@@ -430,7 +430,7 @@ class UnsupportedMediaType(Refusal):
 
 
 class RateLimitExceeded(Refusal):
-    """A window is full (spec 7.2, D22).
+    """A window is full (D22).
 
     Attributes:
         type: the window that refused the request: ``minute``, ``hour`` or ``day``; of a named limit
@@ -496,7 +496,7 @@ class RateLimitExceeded(Refusal):
         super().__init__(sentence.format_map(values))
 
     def body(self) -> dict[str, object]:
-        """Add ``retryAfter`` and ``limits`` (spec 7.2), with ``limits.name`` of a named limit, and
+        """Add ``retryAfter`` and ``limits`` (D16), with ``limits.name`` of a named limit, and
         ``limits.held`` where a hold was refused."""
         limits: dict[str, object] = {"type": self.type, "limit": self.limit, "used": self.used}
         if self.limit_name is not None:
@@ -541,7 +541,7 @@ class TryAgain(Refusal):
     """Whole seconds to wait."""
 
     def body(self) -> dict[str, object]:
-        """Add ``retryAfter``; only a 429 has the ``Retry-After`` header (spec 8.2)."""
+        """Add ``retryAfter``; only a 429 has the ``Retry-After`` header (D17)."""
         return {**super().body(), "retryAfter": self.retry_after}
 
     def headers(self) -> tuple[Header, ...]:

@@ -14,7 +14,7 @@ _ADMITTED_EVERY: Final = 10.0
 
 
 class Event(NamedTuple):
-    """An event: its name and fields. No field ever holds a credential (R7).
+    """An event: its name and fields. No field ever holds a credential (K2).
 
     Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, ``route``, the
     route of its access rule, ``wait``, whole seconds until another attempt, and ``window``, the

@@ -226,7 +226,7 @@ class Answer:
     def allow(self) -> set[str]:
         return self._tokens("allow")
 
-    def _check_rate_headers(self) -> None:  # spec 8.2, D23, D24, G2
+    def _check_rate_headers(self) -> None:  # D23, D24, G2
         for name in RATE_HEADERS:
             assert re.fullmatch(r"[0-9]+", self.one(name)), self
         assert self.remaining <= self.limit, self
@@ -268,7 +268,7 @@ class Answer:
         assert self.one("content-type").split(";")[0].strip().lower() == "application/json", self
         return self.json()
 
-    def _check_error_body(self) -> None:  # D16, D17, spec 7
+    def _check_error_body(self) -> None:  # D16, D17
         body = self._check_json()
         assert isinstance(body, dict), self
         assert isinstance(body["error"], str) and body["error"].strip(), self
@@ -301,7 +301,7 @@ class Answer:
 
 
 def refused(answer: Answer, limit: int) -> int:
-    """Hold a refusal by the minute to spec 7.2; the seconds to wait."""
+    """Check a refusal by the minute (D16, D22), and return the seconds to wait."""
     answer.is_error(429, "RATE_LIMIT_EXCEEDED")
     body = answer.json()
     assert body["limits"] == {"type": "minute", "limit": limit, "used": limit}

@@ -1,4 +1,4 @@
-"""Agents register, sign in and are claimed: over the wire, on every face (spec 4.5, D13 to D15)."""
+"""Agents register, sign in and are claimed: over the wire, on every face (D13 to D15)."""
 
 from __future__ import annotations
 

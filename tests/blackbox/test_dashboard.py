@@ -1,4 +1,4 @@
-"""The demo's dashboard: over the wire, and as a browser shows it (spec 2.5, 4.5)."""
+"""The demo's dashboard: over the wire, and as a browser shows it (D13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each error once, to the letter: body, challenge, caching (spec 7; D16 to D18, D22, D38)."""
+"""Each error once, to the letter: body, challenge, caching (D16 to D18, D22, D38)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a key: made, listed, read, used, revoked, expired (spec 2 to 4; D2, D4 to D10)."""
+"""The life of a key: made, listed, read, used, revoked, expired (D2, D4 to D10)."""
 
 from __future__ import annotations
 

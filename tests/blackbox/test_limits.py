@@ -1,4 +1,4 @@
-"""How many, and what every answer says about it (spec 2.6, 8; D19 to D25, D29)."""
+"""How many, and what every answer says about it (D19 to D25, D29)."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_refused_head_has_the_headers_and_no_body(fresh: Demo) -> None:
         assert answer.status == 429 and 1 <= int(answer.one("retry-after")) <= 60
 
 
-# --- the status (spec 2.6, D29) -----------------------------------------------------------
+# --- the status (D29) ---------------------------------------------------------------------
 
 
 def test_d29_the_status_counts_itself(fresh: Demo) -> None:
@@ -240,7 +240,7 @@ def test_the_timestamp_is_now(client: Client, demo: Demo) -> None:
     assert abs(datetime.fromisoformat(body["timestamp"]).timestamp() - time.time()) < 2
 
 
-# --- every response (spec 8.2, G2) --------------------------------------------------------
+# --- every response (D24, G2) -------------------------------------------------------------
 
 
 def test_the_headers_are_on_every_kind_of_answer(client: Client, demo: Demo) -> None:

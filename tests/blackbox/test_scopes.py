@@ -1,4 +1,4 @@
-"""Every scope against every route (spec 5.2, 5.3; D8, D9, D16)."""
+"""Every scope against every route (D8, D9, D16)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full keys, dashboard tokens, sessions: each in one answer, nowhere else (K2, R7, D16, D35)."""
+"""Full keys, dashboard tokens, sessions: each in one answer, nowhere else (K2, D16, D35)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots for concurrent jobs (spec 8.1, D26): a timelapse holds one while it runs."""
+"""Slots for concurrent jobs (D26): a timelapse holds one while it runs."""
 
 from __future__ import annotations
 

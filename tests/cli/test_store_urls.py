@@ -1,4 +1,4 @@
-"""A command takes its store's URL from an option, the environment or standard input (R7)."""
+"""A command takes its store's URL from an option, the environment or standard input (K2)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState, read_lifetime, read_name, read_scopes
-from lockgate.core.scopes import SPEC_SCOPES, Catalogue
+from lockgate.core.scopes import DEFAULT_SCOPES, Catalogue
 from lockgate.core.timestamps import DAY, SECOND
 
 DIGEST = bytes(range(32))
@@ -172,8 +172,8 @@ def test_scopes_are_kept_in_order_without_repeats() -> None:
     assert read_scopes(scopes, CATALOGUE) == (("jobs:write", "models:*", "*"), [])
 
 
-@given(st.lists(st.sampled_from(SPEC_SCOPES), min_size=1, max_size=50))
-def test_the_scopes_of_the_specification_can_be_granted(scopes: list[str]) -> None:
+@given(st.lists(st.sampled_from(DEFAULT_SCOPES), min_size=1, max_size=50))
+def test_the_default_scopes_can_be_granted(scopes: list[str]) -> None:
     kept, problems = read_scopes(scopes, CATALOGUE)
     assert problems == []
     assert set(kept) == set(scopes)

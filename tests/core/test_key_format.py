@@ -320,7 +320,7 @@ def test_where_no_key_is_found_the_same_work_is_done(
     assert work == wrong_secret == [("digest", peppers.scheme, len(KEY)), ("compare", 32, 32)]
 
 
-# No secret in a repr (R7)
+# No secret in a repr (K2)
 
 
 def shown(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Plans and the book that knows them (spec 8.1, D21, D25, W13)."""
+"""Plans and the book that knows them (D21, D25, W13)."""
 
 from dataclasses import FrozenInstanceError
 from typing import Any

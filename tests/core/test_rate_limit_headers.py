@@ -1,4 +1,4 @@
-"""Rate-limit headers to the letter (spec 8.2, D22, D23, D25)."""
+"""Rate-limit headers to the letter (D22, D23, D25)."""
 
 import pytest
 from hypothesis import given

@@ -1,10 +1,10 @@
-"""Scopes: coverage by grants, and the catalogue (spec 5.3, D8)."""
+"""Scopes: coverage by grants, and the catalogue (D8)."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.core.scopes import SPEC_SCOPES, Catalogue, Grants, Requirement, grants, requirement
+from lockgate.core.scopes import DEFAULT_SCOPES, Catalogue, Grants, Requirement, grants, requirement
 from lockgate.errors import ConfigurationError
 
 SEGMENTS = st.sampled_from(["a", "b", "ab", "a1", "a-b", "a_b"])
@@ -140,7 +140,7 @@ def test_the_default_catalogue_is_the_specified_table_with_implied_scopes() -> N
             for b in ("*", "read", "write")
         ),
     }
-    assert Catalogue.of() == Catalogue.of(SPEC_SCOPES)
+    assert Catalogue.of() == Catalogue.of(DEFAULT_SCOPES)
 
 
 @given(st.sets(SCOPES | SCOPES.map("{}:*".format) | st.just("*"), max_size=6))

@@ -1,4 +1,4 @@
-"""Hold a store to its errors: what its driver raised is the cause of a StoreError (R11)."""
+"""Hold a store to its errors: what its driver raised is the cause of a StoreError (G7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each failure is classified: an outage, an unreadable state, or a bug (R11, G7, W8)."""
+"""Each failure is classified: an outage, an unreadable state, or a bug (G7, W8)."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_a_full_window_refuses_no_read(framework: str) -> None:
 
 @FRAMEWORKS
 def test_by_default_a_read_is_charged_and_limits_need_a_key(framework: str) -> None:
-    """D9, and spec 4.6."""
+    """D9, D29."""
     bench = Bench(plans=SMALL)
     page = FrontEnd(framework, bench.gate)
     assert page.ask("GET", KEYS, cookie=COOKIE).status == 200

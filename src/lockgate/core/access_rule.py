@@ -25,7 +25,7 @@ class Rule:
         slot: whether the request holds one of its organization's slots for concurrent jobs (D26):
             True, until its response is complete; ``"background"``, until its background tasks are.
         accepts: the credentials that are accepted. lockgate's own key operations also take a
-            session; an application's take keys only (spec 5.1).
+            session; an application's take keys only (D9).
         free_for_sessions: whether a session's request only reads its organization's windows and
             is not charged, for reads of lockgate's own.
         answers_refusals: whether a public endpoint is called although the budget of the client's

@@ -1,4 +1,4 @@
-"""API key records: stored fields, states, and the checks of a new key (spec 2, D4 to D8)."""
+"""API key records: stored fields, states, and the checks of a new key (D2, D4 to D8)."""
 
 import json
 import unicodedata

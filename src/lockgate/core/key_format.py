@@ -61,7 +61,7 @@ def handle_from(secret: bytes) -> str:
 
 
 class Token:
-    """A well-formed key as presented. Its ``repr`` does not show the key (R7).
+    """A well-formed key as presented. Its ``repr`` does not show the key (K2).
 
     A token :meth:`without_secret` has only the digest that the key matched before.
     """
@@ -241,7 +241,7 @@ class KeyFormat:
         self._bearer = re.compile(rf"[ \t]*(?i:bearer) +{key}[ \t]*".encode())
 
     def redact(self, text: str) -> str:
-        """Return a text without keys: lockgate's, dashboard tokens and other systems' (R7).
+        """Return a text without keys: lockgate's, dashboard tokens and other systems' (K2).
 
         A key is cut from its brand and environment to its end, even if the rest is not valid.
         """

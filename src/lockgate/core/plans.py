@@ -1,4 +1,4 @@
-"""Plans: the limits of organizations, and the plan book of a service (spec 8.1, D25)."""
+"""Plans: the limits of organizations, and the plan book of a service (D25)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The rate-limit headers that every response carries (spec 8.2, D23)."""
+"""The rate-limit headers that every response carries (D23)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache

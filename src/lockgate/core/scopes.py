@@ -1,5 +1,4 @@
-"""Scopes: grants to keys, requirements of operations, and the catalogue of existing ones (spec
-5.3).
+"""Scopes: grants to keys, requirements of operations, and the catalogue of existing ones (D8).
 
 A grant is an exact scope (``jobs:read``), everything below a prefix (``jobs:*`` covers
 ``jobs:read`` and ``jobs:render:start``, not ``jobs``), or everything (``*``). A requirement is
@@ -17,7 +16,7 @@ _SEGMENT = r"[a-z][a-z0-9_-]*"
 _EXACT = re.compile(rf"{_SEGMENT}(:{_SEGMENT})*")
 _GRANT = re.compile(rf"\*|{_SEGMENT}(:{_SEGMENT})*(:\*)?")
 
-SPEC_SCOPES: Final = (
+DEFAULT_SCOPES: Final = (
     "*",
     "models:*",
     "models:read",
@@ -28,7 +27,7 @@ SPEC_SCOPES: Final = (
     "upload:*",
     "account:read",
 )
-"""The table of spec 5.3."""
+"""The scopes that exist unless the service names its own."""
 
 
 class Requirement:
@@ -134,7 +133,7 @@ class Catalogue(NamedTuple):
     scopes: frozenset[str]
 
     @classmethod
-    def of(cls, scopes: Iterable[str] = SPEC_SCOPES) -> "Catalogue":
+    def of(cls, scopes: Iterable[str] = DEFAULT_SCOPES) -> "Catalogue":
         """Return the given scopes, and for each area also ``<area>:*``, ``:read`` and ``:write``.
 
         Raises:

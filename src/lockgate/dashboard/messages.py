@@ -369,7 +369,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.rph": "Requests an hour",
         "operator.rpd": "Requests a day",
         "operator.concurrent": "Jobs at a time",
-        # The scopes of spec 5.3
+        # The scopes of DEFAULT_SCOPES
         "scope.*": "Full access to all endpoints",
         "scope.models:*": "List models, generate and edit images",
         "scope.models:read": "List models only",

@@ -1,4 +1,4 @@
-"""Sessions of agents: sign in with a dashboard token, and sign out (spec 5.1, D15)."""
+"""Sessions of agents: sign in with a dashboard token, and sign out (D15)."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Changes to keys: update, rotate, revoke (spec 4.4, D43).
+"""Changes to keys: update, rotate, revoke (D43).
 
 A change reads the row of a key, verifies its seal, and replaces the row on the condition that it is
 unchanged since. Without the verification a forged row, with scopes that were never granted, would

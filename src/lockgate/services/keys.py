@@ -1,4 +1,4 @@
-"""Keys: create and list them, remove and seal rows (spec 4.1, 4.2); see also key_changes.py."""
+"""Keys: create and list them, remove and seal rows (D8 to D10); see also key_changes.py."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from heapq import merge, nsmallest

@@ -1,4 +1,4 @@
-"""The rate limit status (spec 2.6, 4.6): a reading in the terms of the HTTP interface."""
+"""The rate limit status (D29): a reading in the terms of the HTTP interface."""
 
 from typing import NamedTuple
 

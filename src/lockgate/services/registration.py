@@ -1,4 +1,4 @@
-"""Accounts: agents register themselves and get a key, all or nothing (spec 4.5, D13, D14)."""
+"""Accounts: agents register themselves and get a key, all or nothing (D13, D14)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The answers of a store: values for what it decided, errors where it could not answer (R5, R11).
+"""The answers of a store: values for what it decided, errors where it could not answer (G7).
 
 A store that cannot answer raises one of these errors, or an ``OSError`` (``TimeoutError`` is one),
 and the gate answers 503 ``STORE_UNAVAILABLE``. Any other exception is a bug of lockgate or of the
@@ -85,7 +85,7 @@ def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey, now: int) -> L
 
 
 class StoreError(Exception):
-    """A store could not answer: its driver or its server failed (R11).
+    """A store could not answer: its driver or its server failed (G7).
 
     Raised where the driver's exception arises, with that as the cause. Logs and events name the
     kind of the cause and never its message: drivers print parameters and addresses.

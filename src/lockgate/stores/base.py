@@ -640,7 +640,7 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
     ) -> Admission:
-        """Verify a key, charge its organization's windows and count its usage (R6, D19).
+        """Verify a key, charge its organization's windows and count its usage (D19).
 
         A key with an allow-list (:meth:`KeyDetails.allows
         <lockgate.core.api_keys.KeyDetails.allows>`) is not charged for a client elsewhere: the

@@ -1,5 +1,5 @@
 """The database goes wrong behind a service: callers see 503 and no 500, and every request that was
-answered is counted once (D17, D33, G4). No parameter or key is in the log (R7)."""
+answered is counted once (D17, D33, G4). No parameter or key is in the log (K2)."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Service:
         if status == 503:
             assert b"STORE_UNAVAILABLE" in body
             assert b'"retryAfter":1' in body
-            assert retry == [], "spec 8.2: only on 429"
+            assert retry == [], "D17: only on 429"
         self.admitted += status == 200
         return status
 

@@ -163,7 +163,7 @@ def test_an_organization_without_keys_is_removed_unless_it_has_an_account(
     backend.give(tables)
 
 
-def test_d1_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) -> None:
+def test_d3_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) -> None:
     """The insert waits for the removal to end, and finds the mark that it left."""
     tables = served.take()
     store = SqlStore(served.url, prefix=tables.prefix)

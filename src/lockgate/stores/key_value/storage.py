@@ -239,7 +239,7 @@ def _reraise(failure: Exception) -> NoReturn:
     """Raise a :class:`StoreError` from a driver's exception.
 
     Python's own exceptions are raised unchanged: an ``OSError`` is an outage, any other a bug of
-    the records (R11).
+    the records (G7).
     """
     if isinstance(failure, StoreError) or type(failure).__module__ == "builtins":
         raise failure

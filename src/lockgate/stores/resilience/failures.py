@@ -1,4 +1,4 @@
-"""Classify the failures of a store: outages, unreadable states and bugs (R11, G7)."""
+"""Classify the failures of a store: outages, unreadable states and bugs (G7)."""
 
 from collections.abc import Iterator
 from traceback import format_tb
@@ -51,7 +51,7 @@ def kind_of(failure: BaseException) -> str:
 
 
 def traceback_of(failure: BaseException) -> str:
-    """Return the traceback of a failure, with classes in place of messages (R7)."""
+    """Return the traceback of a failure, with classes in place of messages (K2)."""
     kinds = " from ".join(type(each).__qualname__ for each in _chain(failure))
     frames = "".join(format_tb(failure.__traceback__))
     return f"Traceback (most recent call last):\n{frames}{kinds}"

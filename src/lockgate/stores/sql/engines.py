@@ -107,7 +107,7 @@ def sqlite_file(url: URL) -> Path:
 
 
 def _own(engine: Engine) -> Engine:
-    """Return the host's engine with lockgate's options: errors hide parameters (R7)."""
+    """Return the host's engine with lockgate's options: errors hide parameters (K2)."""
     isolation = database_of(engine.dialect).isolation
     options = {} if isolation is None else {"isolation_level": isolation}
     own = engine.execution_options(**options)

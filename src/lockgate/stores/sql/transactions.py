@@ -115,7 +115,7 @@ class Transactions:
     def reraise(self, failure: Exception) -> NoReturn:
         """Raise a :class:`StoreError` from an exception of the driver or its pool.
 
-        Other exceptions are bugs and are raised unchanged (R11).
+        Other exceptions are bugs and are raised unchanged (G7).
         """
         if isinstance(failure, StoreError) or not is_driver_error(failure, self._dialect):
             raise failure

@@ -1,7 +1,7 @@
-"""The bodies of the operations of accounts (spec 2.4, 2.5).
+"""The bodies of the operations of accounts (D13, D15).
 
-Agents speak of fields as the specification names them, with underscores. The dashboard's speak as
-the key operations do.
+Fields that agents send and read have underscores. Those of the dashboard are in camel case, like
+the fields of the key operations.
 """
 
 from typing import Annotated, Literal
@@ -44,7 +44,7 @@ def _proof(value: str | None) -> str | None:
 
 
 class BotRegister(_FromAgent):
-    """What registers an agent (spec 2.4)."""
+    """The body of a request that registers an agent (D13)."""
 
     agent_name: Annotated[str, AfterValidator(display_name)] = Field(
         description="Name of the agent, 1 to 100 characters.", examples=["render bot"]
@@ -72,7 +72,7 @@ class BotRegisterWithProof(BotRegister):
 
 
 class BotRegistered(BaseModel):
-    """An agent was registered: the only answer that ever holds its key and token (spec 2.5)."""
+    """An agent was registered: the only answer that ever holds its key and token (D13)."""
 
     api_key: str = Field(repr=False)
     dashboard_token: str = Field(repr=False)

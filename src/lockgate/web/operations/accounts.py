@@ -1,4 +1,4 @@
-"""The operations of accounts: register, sign in and out, claim (spec 4.5, 5.1, D13 to D15)."""
+"""The operations of accounts: register, sign in and out, claim (D13 to D15)."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ from .operation import Call, Endpoint
 
 
 async def bot_register(call: Call) -> BotRegistered:
-    """Register an agent; nobody needs to be known for it (spec 4.5)."""
+    """Register an agent; the request needs no credentials (D13)."""
     accounts = _accounts(call)
     wanted = read_body(call.body, registration_body(call.gate), call.gate)
     made = await accounts.register(

@@ -37,7 +37,7 @@ class Call(NamedTuple):
 
     def __repr__(self) -> str:
         line = self.gate.format.redact(f"{self.caller.method} {self.caller.path}")
-        return f"<Call {line}>"  # Some bodies hold a token (R7).
+        return f"<Call {line}>"  # Some bodies hold a token (K2).
 
 
 class Reply(NamedTuple):
@@ -48,7 +48,7 @@ class Reply(NamedTuple):
     body: bytes
 
     def __repr__(self) -> str:
-        return f"<Reply {self.status}>"  # The body of one of them holds a key (R7).
+        return f"<Reply {self.status}>"  # The body of one of them holds a key (K2).
 
 
 class Endpoint(NamedTuple):

@@ -1,4 +1,4 @@
-"""The bodies of lockgate's own operations, as pydantic models (spec 2)."""
+"""The bodies of lockgate's own operations, as pydantic models."""
 
 from collections.abc import Sequence
 from logging import ERROR
@@ -70,7 +70,7 @@ def _days(value: float | None, info: ValidationInfo) -> float | None:
 
 
 class CreateKey(In):
-    """What creates a key (spec 4.2)."""
+    """The body of a request that creates a key (D7, D8)."""
 
     # Validated with the gate as context. The flow checks the same again for callers of the
     # library; here every fault of a body is reported at once, those of types included.
@@ -89,7 +89,7 @@ class CreateKey(In):
 
 
 class KeyInList(Out):
-    """An API key, as the list shows it (spec 2.1)."""
+    """An API key, as the list shows it (D2, D4)."""
 
     id: str
     name: str
@@ -181,7 +181,7 @@ class KeyDetail(Out):
 
 
 class KeyCreated(Out):
-    """A new key: the only answer that ever holds it whole (spec 2.3)."""
+    """A new key: the only answer that ever holds it whole (K2)."""
 
     id: str
     key: str = Field(repr=False)
@@ -230,7 +230,7 @@ class NamedUsage(Out):
 
 
 class RateLimitStatus(Out):
-    """The rate limit status (spec 2.6)."""
+    """The rate limit status (D29)."""
 
     plan: str
     limits: Limits

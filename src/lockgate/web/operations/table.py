@@ -1,4 +1,4 @@
-"""lockgate's own operations as a table of framework-free handlers (spec 4)."""
+"""lockgate's own operations as a table of framework-free handlers."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -46,14 +46,14 @@ from .schemas import (
 
 
 async def list_keys(call: Call) -> KeyList:
-    """Return the live keys of the caller's organization and the latest ended (spec 4.1, D45)."""
+    """Return the live keys of the caller's organization and the latest ended (D10, D45)."""
     keys = await call.gate.keys.overview(call.principal.organization, call.caller.pause)
     now = await call.gate.keys.now()
     return KeyList.model_construct(data=await listed(keys, now, call.caller, call.gate.events))
 
 
 async def create_key(call: Call) -> KeyCreated:
-    """Create a key; sessions only (spec 4.2), of a role that may write."""
+    """Create a key; sessions only (D11), of a role that may write."""
     call.principal.need("account:write")
     wanted = read_body(call.body, CreateKey, call.gate)
     gate, organization = call.gate, call.principal.organization
@@ -81,7 +81,7 @@ async def create_key(call: Call) -> KeyCreated:
 
 
 async def get_key(call: Call) -> KeyDetail:
-    """One key of the caller's organization (spec 4.3)."""
+    """Return one key of the caller's organization (D9)."""
     key = await call.gate.keys.get(call.principal.organization, _id(call))
     now = await call.gate.keys.now()
     return KeyDetail(data=shown(KeyInDetail, key, now, call.gate.events))
@@ -97,7 +97,7 @@ async def revoke_key(call: Call) -> KeyRevoked:
 
 
 async def rate_limits(call: Call) -> RateLimitStatus:
-    """The status, this very request included if it is one with a key (spec 4.6, D29)."""
+    """The status, this very request included if it is one with a key (D29)."""
     principal, gate = call.principal, call.gate
     named = await gate.named_usage(principal.organization, principal.key)
     used = [NamedUsage.model_validate(one._asdict()) for one in named if one.used]

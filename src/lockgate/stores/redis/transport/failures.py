@@ -94,7 +94,7 @@ class Split(SlotUnavailable):
 def reraise(
     failure: Exception, organization: str | None = None, removal: str | None = None
 ) -> NoReturn:
-    """Raise a :class:`StoreError` for an exception of redis-py; raise any other unchanged (R11).
+    """Raise a :class:`StoreError` for an exception of redis-py; raise any other unchanged (G7).
 
     Args:
         failure: the exception.
