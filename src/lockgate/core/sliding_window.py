@@ -4,10 +4,11 @@ Guarantee
     No span of length W, wherever it starts, contains more than ``limit`` admitted cost (D20).
 
 State
-    A window counts its hits in cells, oldest first. Up to 64 hits have a cell each; while there are
-    64 cells, a hit less than a grain (W/60 by default) after the first of the newest one joins it.
-    A cell counts until its *newest* hit is W old, so a shared cell returns capacity late, by less
-    than a grain, and never early (D21). The state is an immutable value of integers and bytes.
+    A window counts its hits in cells, oldest first. Up to 64 hits have a cell each. From then on, a
+    hit less than a grain (W/60 by default) after the first hit of the newest cell joins that cell,
+    and any other hit opens one. A cell counts until its *newest* hit is W old, so a shared cell
+    returns capacity late, by less than a grain, and never early (D21). The state is an immutable
+    value of integers and bytes.
 
 Decision
     :func:`hit` goes through all windows of an organization. In each it drops expired cells, checks
@@ -34,8 +35,8 @@ FULL: Final = (EXACT_CELLS - 1) * _CELL.size
 """From this many bytes of older cells on, a window lets hits share a cell."""
 LARGEST: Final = 2**53 - 1
 """The largest limit, cost and count: whole numbers up to here are exact in every store, Lua's
-doubles included. A window without a limit counts the units of the newest hits, up to this number:
-a plan with any limit then decides as if all were counted."""
+doubles included. A window without a limit counts at most this many units, the newest. A limit set
+later can be no larger, so it decides as if all units had been counted."""
 PLENTY: Final = 2**63
 """Greater than any remaining cost and any instant."""
 
@@ -104,7 +105,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
         state: the state that :func:`hit` returned before, or :func:`empty_state`.
         windows: the windows of the plan that holds now, as many as the state has cells.
         now: the instant of the call, in microseconds.
-        cost: of the call, 1 to :data:`LARGEST`.
+        cost: the units to admit, 1 to :data:`LARGEST`.
 
     Raises:
         ValueError: the state has more or fewer cells than there are windows.
@@ -268,8 +269,8 @@ def count_at(cells: Cells, grain: int, at: int, units: int) -> Cells:
     """Count units at an instant, without a verdict.
 
     Args:
-        cells: without cells in the future (:func:`pruned`).
-        grain: of the window.
+        cells: the state of a window without cells in the future (:func:`pruned`).
+        grain: the grain of the window.
         at: the instant, in microseconds. Units from before the newest cell join the next newer one:
             they leave late, never early.
         units: 0 changes nothing; the sum of all cells is at most :data:`LARGEST`.

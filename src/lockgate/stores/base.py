@@ -1,19 +1,31 @@
-"""The store contract: the duties of each verb.
+"""The store contract: what each method of a store, called a verb, must guarantee.
 
-Six small contracts cover keys, windows, slots, holds, accounts and the change log. :class:`Store`
-combines them and adds :meth:`Store.admit`, the verb of requests. All verbs are atomic: a caller
-never reads, decides and writes back.
+Six small contracts have these verbs; :class:`Store` combines them and adds its own.
+
+KeyStore      insert, find, get, list, list_live, revoke_if_live, update_if, rotate_if, rehash_if,
+              add_usage, remove_ended, census
+WindowStore   hit, peek, reset, settle_leases, quota_leases, recall, recalls
+SlotStore     acquire, renew, release, held
+HoldStore     hold
+AccountStore  organization, put_organization, organization_changed, register, account,
+              account_by_token, unclaimed_by_email, accounts_by_user, claim_if_unclaimed,
+              remove_unclaimed, sign_in, sign_out, rehash_token_if
+ChangeStore   change_log
+Store         admit and admit_leased, the verbs of requests; now, add_history, history, scan,
+              organizations, search, change_counter, freshness, warnings, watch, flush
+
+All verbs are atomic: a caller never reads, decides and writes back.
 
 Every method is ``async def``. ``io`` declares the I/O mode: ``none`` never waits (pure memory),
 ``sync`` blocks the calling thread, ``async`` awaits, and ``both`` awaits in an event loop and
 blocks otherwise. WSGI supports all but ``async``.
 
-Time: a shared store uses its server's clock, never the process's (D27). Every
-method that depends on the time takes ``now`` (microseconds) for callers that bring their own clock;
-None means the store's clock. A time to live always goes by the store's clock, and begins when the
-call is made: it lasts for the longest window, or the longest lease of the organization, at least.
-A store that removes idle state from time to time may do so by the instants of the calls, so a
-caller whose ``now`` is days before the store's present may find its windows and leases gone.
+Time: a shared store uses its server's clock, never the process's (D27). Every method that depends
+on the time takes ``now`` (microseconds) for callers that bring their own clock; None means the
+store's clock. State expires by the store's clock, counted from the call, not from ``now``: after
+the longest window, or the organization's longest lease, at the earliest. A store that removes idle
+state from time to time may do so by the instants of the calls, so a caller whose ``now`` is days
+before the store's present may find its windows and leases gone.
 
 Ids of organizations and jobs, and owners of slots, are opaque: any non-empty string of up to 128
 characters (D36). Ids of users are opaque too, with up to 255. Windows of other owners, such as
@@ -316,7 +328,7 @@ class WindowStore(PartStore):
 
         A hit that starts after this has returned finds them empty, on any process that shares the
         store. Slots, usage, plan and quota leases stay: the units of a lease count until it ends,
-        and the used ones for the window after. ``now`` stamps the record.
+        and the used ones for the window after. ``now`` is the ``at`` of the change record.
         """
 
     async def settle_leases(
@@ -334,7 +346,7 @@ class WindowStore(PartStore):
 
         Args:
             organization: the owner of the leases.
-            windows: of its plan.
+            windows: the windows of its plan.
             settled: what was used of each lease.
             now: the instant in microseconds; None: the store's clock.
         """
@@ -351,17 +363,16 @@ class WindowStore(PartStore):
         return ()
 
     async def recalls(self) -> AsyncGenerator[str | None]:
-        """Yield organizations with quota leases to settle at once, from the first step on (D42).
+        """Yield the id of an organization for each recall of its quota leases, by any process (D42).
 
-        Each change to the keys or the plan of an organization, by any process, recalls its leases:
-        a verb sends the recall together with the change, so that it costs no call. The first step
-        includes the latest recalls, which a process may have missed that was just granted a lease.
-        A recall may be lost, which leaves the change to wait until the leases end; and it may be
-        needless.
+        Each change to the keys or the plan of an organization recalls its leases: a verb sends the
+        recall together with the change, so that it costs no call. The first step includes the
+        latest recalls, which a process may have missed that was just granted a lease. A recall may
+        be lost, which leaves the change to wait until the leases end; and it may be needless.
 
-        None says that there was none for some seconds, so that the caller can end. Without an event
-        loop a step blocks until then, or until :meth:`close` ends it with a failure. The default
-        ends at once: the store sends no recalls.
+        Yield None when none came for some seconds, so that the caller can stop. Without an event
+        loop, ``next`` blocks for that time, or until :meth:`close` makes it fail. The default ends
+        at once: the store sends no recalls.
 
         Raises:
             StoreError, OSError: recalls cannot be received now.
@@ -438,8 +449,8 @@ class AccountStore(PartStore):
     ) -> None:
         """Assign a plan and limits, which hold from the next admission on (W13).
 
-        ``now`` stamps the record. Its ``before`` becomes the plan that was replaced
-        (:func:`~lockgate.core.changes.plan_fields`), and none is kept if that is the same.
+        ``now`` is the ``at`` of the change record. Its ``before`` becomes the plan that was
+        replaced (:func:`~lockgate.core.changes.plan_fields`), and none is kept if that is the same.
         """
 
     async def organization_changed(self, id: str) -> None:
