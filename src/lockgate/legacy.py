@@ -23,9 +23,9 @@ def drf_api_key(
     """Return the format of djangorestframework-api-key.
 
     Args:
-        schemes: of the digests. Releases before 3.0 made ``django_pbkdf2_sha256``, which needs
-            ``lockgate[legacy]``.
-        prefix_length: of its ``KeyGenerator``.
+        schemes: the schemes of the digests. Releases before 3.0 made ``django_pbkdf2_sha256``,
+            which needs ``lockgate[legacy]``.
+        prefix_length: ``prefix_length`` of its ``KeyGenerator``.
         secret_length: ``secret_key_length`` of its ``KeyGenerator``.
     """
     pattern = rf"(?P<handle>[A-Za-z0-9]{{{prefix_length}}})\.[A-Za-z0-9]{{{secret_length}}}"
@@ -42,7 +42,7 @@ def keyshield(
     """Return the format of keyshield, formerly fastapi-api-key; needs ``lockgate[legacy]``.
 
     Args:
-        pepper: of its hasher.
+        pepper: the pepper of its hasher.
         hasher: the class that made the digests.
         global_prefix, separator: of its ``ApiKeyService``.
     """
@@ -71,7 +71,7 @@ def safe_api_keys(
     """Return the format of safe-api-keys, with checksums.
 
     Args:
-        prefix: of its ``KeyFormat``.
+        prefix: the prefix of its ``KeyFormat``.
         pepper: the pepper of its digests; None: plain SHA-256, which is version ``v0``.
         version: the version of that pepper. Keys under other versions are skipped.
         key_id_length, secret_length: ``key_id_len`` and ``secret_len`` of its ``KeyFormat``.
@@ -89,7 +89,7 @@ def unkey(prefix: str | None = None) -> ImportedKeyFormat:
     """Return the format of Unkey: base58 after a prefix, found by the SHA-256 in base64.
 
     Args:
-        prefix: of the keys, without its ``_``; None: they have none.
+        prefix: the prefix of the keys, without its ``_``; None: they have none.
     """
     before = "" if prefix is None else f"{re.escape(prefix)}_"
     return ImportedKeyFormat(
@@ -104,7 +104,7 @@ def better_auth(prefix: str = "", *, length: int = 64) -> ImportedKeyFormat:
     """Return the format of better-auth: letters after a prefix, found by the SHA-256 in base64url.
 
     Args:
-        prefix: of the keys, as ``defaultPrefix`` of its plugin; nothing stands after it.
+        prefix: the prefix of the keys, as ``defaultPrefix`` of its plugin; nothing stands after it.
         length: ``defaultKeyLength`` of its plugin, or another fixed number of letters.
     """
     return ImportedKeyFormat(

@@ -34,7 +34,7 @@ def limit_options(notes: Mapping[str, str], **settings: Any) -> Callable[[F], F]
 
     Args:
         notes: the ends of their help texts, by the name of the limit.
-        settings: of each option, as click takes them.
+        settings: the settings of each option, as click takes them.
     """
 
     def decorate(command: F) -> F:

@@ -58,8 +58,8 @@ def contains(addresses: tuple[str, ...], client: str) -> bool:
     """Return whether an allow-list has the address of a client; no for a client without one.
 
     Args:
-        addresses: of :func:`read_addresses`.
-        client: of :meth:`~lockgate.core.client_address.ClientAddresses.client`.
+        addresses: the value of :func:`read_addresses`.
+        client: the value of :meth:`~lockgate.core.client_address.ClientAddresses.client`.
     """
     address = read_address(client)
     return address is not None and any(address in network for network in _networks(addresses))

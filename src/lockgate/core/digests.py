@@ -114,7 +114,7 @@ class Peppers:
         """Return whether a seal is valid for the row encoded as this message.
 
         Args:
-            seal: of any type, as read from a store.
+            seal: the value that a store holds, of any type.
             message: the encoded row.
         """
         if not isinstance(seal, str):

@@ -73,8 +73,8 @@ def hit_limited(
     """Admit ``cost`` in every window of a plan and of named limits at once, or in none (D40).
 
     Args:
-        state: of the plan's windows, as in :func:`~lockgate.core.sliding_window.hit`.
-        windows: of the plan; empty: only the named limits are charged.
+        state: the state of the plan's windows, as in :func:`~lockgate.core.sliding_window.hit`.
+        windows: the windows of the plan; empty: only the named limits are charged.
         cells: the state of the named limits, None where there is none yet.
         limits: the windows of the named limits.
         now: the instant, in microseconds.

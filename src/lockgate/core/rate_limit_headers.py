@@ -110,7 +110,7 @@ def rate_limit_exceeded(
     of a temporary limit.
 
     Args:
-        windows: of the plan.
+        windows: the windows of the plan.
         reading: goes through these windows, then through those of ``limits``.
         cost: units that the request asked for.
         limits: named limits that the request would have been charged for, in the periods of the

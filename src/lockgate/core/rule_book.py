@@ -162,7 +162,7 @@ class RuleBook:
         """Return the rules that may admit a request to a route.
 
         Args:
-            method: of the request.
+            method: the method of the request.
             template: the route's path, parameters written ``{name}`` or ``{name:converter}``.
             host: the host that the route is bound to, parameters written alike; None: any. Only
                 rules for that host open such a route.
@@ -207,7 +207,7 @@ class RuleBook:
         """Return the rules that name a route by its own path, without more general rules.
 
         Args:
-            method: of the request; ``*`` is every method that no rule of the path names.
+            method: the method of the request; ``*`` is every method that no rule of the path names.
             template: the route's path.
             host: the host that the route is bound to; None: any.
         """
@@ -244,8 +244,8 @@ def _is_served(entry: Entry, method: str, served: Set[str]) -> bool:
     """Return whether a route serves exactly the path of an entry, for a method.
 
     Args:
-        entry: of the rules.
-        method: of the request.
+        entry: one entry of the rules.
+        method: the method of the request.
         served: the methods of the routes of exactly this path.
     """
     if method not in entry.by_method:

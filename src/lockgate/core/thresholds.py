@@ -66,7 +66,7 @@ def quota_crossings(
     Args:
         limits: in the periods of the admission.
         used: the use of each window that its reading tells.
-        cost: of the admission.
+        cost: the cost of the admission.
     """
     for name, window, quota, after in zip(
         limits.names, limits.windows, limits.quotas, used, strict=True

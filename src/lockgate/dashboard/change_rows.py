@@ -42,7 +42,7 @@ async def change_rows(
     """Return changes of an organization as rows.
 
     Args:
-        visit: of the page.
+        visit: the visit of the page.
         id: the organization.
         changes: in their order.
         keys: some keys of the organization, whose names are known.

@@ -29,7 +29,7 @@ def urls(pages: ASGIApp | WSGIApplication) -> list[URLPattern]:
     left out for them. The gate that protects the project needs no rule for them.
 
     Args:
-        pages: of ``wsgi_dashboard(gate)`` in a project that is served by WSGI, of
+        pages: the value of ``wsgi_dashboard(gate)`` in a project that is served by WSGI, of
             ``dashboard(gate)`` in one that is served by ASGI.
 
     Raises:

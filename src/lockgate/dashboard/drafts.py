@@ -59,7 +59,7 @@ def take(visit: Visit, path: str) -> Form | None:
     """Return what the person had entered on a page before they signed in again, once.
 
     Args:
-        visit: of the page.
+        visit: the visit of the page.
         path: as of :func:`page_of_form`.
     """
     for value in visit.caller.header(b"cookie"):

@@ -79,7 +79,7 @@ class FormTokens:
     It names the person and not their cookie, which identity providers replace every minute.
 
     Args:
-        peppers: of the gate.
+        peppers: the peppers of the gate.
     """
 
     def __init__(self, peppers: Peppers) -> None:
@@ -117,7 +117,7 @@ class FormTokens:
         """Return fields of a form as a text for the person that its token is for.
 
         Args:
-            token: of the form.
+            token: the token of the form.
             place: the page that the form is on.
             fields: its values by name.
 
@@ -146,7 +146,7 @@ class FormTokens:
         is a keyed hash, so no person can choose it; the secret part of the key is random.
 
         Args:
-            form: that was sent, with a token that was checked.
+            form: the submitted form, its token already checked.
             organization: the id of the organization.
         """
         sent = f"{organization!r} {form.fields()!r}".encode("utf-8", "surrogatepass")

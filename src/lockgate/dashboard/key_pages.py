@@ -156,8 +156,8 @@ def facts_of(
     """Return what the page of a key shows of it, of its past, and of its usage, if that is kept.
 
     Args:
-        visit: of the page.
-        key: that it shows.
+        visit: the visit of the page.
+        key: the key that it shows.
         now: the present instant.
         report: the usage; None: none is kept.
         past: what the change log tells.

@@ -78,7 +78,7 @@ def fill_in(html: str, *names: str) -> Callable[[tuple[str, ...]], str]:
 
     Args:
         html: what a template rendered with :class:`Marks`.
-        names: of the marks, in their order in the HTML.
+        names: the names of the marks, in their order in the HTML.
     """
     pieces = str(html).split("\0")
     assert (*pieces[1::2],) == names, f"the template has other marks: {pieces[1::2]}"
@@ -121,7 +121,7 @@ class KeyRows:
     renders one row with :class:`Marks`, and :meth:`write` fills it in for each key, in 9 us.
 
     Args:
-        visit: of the page.
+        visit: the visit of the page.
         keys: in their order.
         now: the present instant.
     """

@@ -25,7 +25,7 @@ def mount(app: ASGIApp, path: str, pages: ASGIApp) -> ASGIApp:
     Args:
         app: the application that a gate protects.
         path: such as ``/settings``; without a slash behind it leads to the first page, too.
-        pages: of :func:`dashboard`.
+        pages: the value of :func:`dashboard`.
 
     Raises:
         ConfigurationError: the path is not one.
@@ -56,7 +56,7 @@ def wsgi_mount(app: WSGIApplication, path: str, pages: WSGIApplication) -> WSGIA
     Args:
         app: the application that a gate protects.
         path: such as ``/settings``.
-        pages: of :func:`wsgi_dashboard`.
+        pages: the value of :func:`wsgi_dashboard`.
 
     Raises:
         ConfigurationError: the path is not one.

@@ -68,7 +68,7 @@ def brand_of(default: str, **options: Unpack[Options]) -> Brand:
 
     Args:
         default: the name if ``options`` has none.
-        options: of the dashboard.
+        options: the options of the dashboard.
 
     Raises:
         ConfigurationError: a URL, colour or language is malformed.

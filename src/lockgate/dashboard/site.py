@@ -56,7 +56,7 @@ class Site:
     """A dashboard without its adapter.
 
     Args:
-        gate: whose keys it shows.
+        gate: the gate whose keys it shows.
         options: as of :func:`~lockgate.dashboard.dashboard`.
 
     Raises:

@@ -45,7 +45,7 @@ class SignIn:
     """Signs people in to the organizations of the demo.
 
     Args:
-        url: of the demo.
+        url: the address of the demo.
         gate: with accounts of agents.
         sessions: issues the cookies.
         is_local: whether only this machine can reach the demo; other machines get no session
@@ -73,7 +73,8 @@ class SignIn:
         """Let one click sign an owner in, and return a session cookie of theirs.
 
         Args:
-            name: of the organization in the demo; the owner's address is ``owner@<name>.example``.
+            name: the name of the organization in the demo; its owner's address is
+                ``owner@<name>.example``.
             organization: its id.
             about: tells of it in a few words.
         """

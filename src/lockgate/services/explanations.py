@@ -130,7 +130,7 @@ class LeasesExplanation:
     """The quota leases that processes admit from without the store (D42).
 
     Attributes:
-        units: of all leases that are out. They are in no ``used`` and yet in each ``left`` of the
+        units: the units of all leases that are out. They are in no ``used`` and yet in each ``left`` of the
             plan's windows, until their leases are settled or end.
         until: the instant in microseconds at which the last lease ends.
     """
@@ -196,7 +196,7 @@ class Explanations:
         imported: the digest schemes of imported keys that are accepted.
         plans: the plan book.
         limits: returns the named limits of the rules of this process.
-        holds: of this process.
+        holds: the holds of this process.
         subjects: counts addresses and users.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``store_failed``.
@@ -505,7 +505,7 @@ def _ending(window: WindowExplanation, cost: int, end: int, then: int | None) ->
 
     Args:
         window: as if its limit had no end.
-        cost: of the request.
+        cost: the cost of the request.
         end: the instant at which the limit ends.
         then: the limit that follows it.
     """

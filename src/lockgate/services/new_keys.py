@@ -104,7 +104,7 @@ async def expiry(
 
     Args:
         store: tells the time.
-        lifetime: of the key, in microseconds; None: it never expires.
+        lifetime: the lifetime of the key, in microseconds; None: it never expires.
         now: the present instant; None: the store's clock.
     """
     if lifetime is None:

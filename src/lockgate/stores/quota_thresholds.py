@@ -19,7 +19,7 @@ def tell_quotas(
         organization: its id; None for a subject outside of any.
         limits: in the periods of the admission.
         used: the use of each window that its reading tells.
-        cost: of the admission.
+        cost: the cost of the admission.
     """
     for crossed in quota_crossings(limits, used, cost):
         events.emit(

@@ -37,7 +37,7 @@ def read_body(body: bytes, model: type[Model], gate: Gate | None = None) -> Mode
     Args:
         body: as it came.
         model: its shape.
-        gate: whose keys are blotted out where a problem would show one; validators find it as
+        gate: the gate whose keys are blotted out where a problem would show one; validators find it as
             their context.
 
     Raises:

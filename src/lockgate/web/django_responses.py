@@ -15,7 +15,7 @@ def response_of(
     Args:
         application: answers with one value for each header.
         environ: as the application is to see it.
-        request: of the view, whose body a middleware may have read.
+        request: the request of the view, whose body a middleware may have read.
     """
     # Unread, the body stays a stream: the application has its own limit and its own error for it.
     if hasattr(request, "_body"):

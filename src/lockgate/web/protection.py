@@ -98,7 +98,7 @@ def extra(name: str, package: str) -> Generator[None]:
     """Say how to install a framework whose import fails inside.
 
     Args:
-        name: of the framework's module, which lockgate's module shares.
+        name: the name of the framework's module, which lockgate's module shares.
         package: what pip installs.
 
     Raises:

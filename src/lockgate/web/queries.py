@@ -26,7 +26,7 @@ def read_query(query: bytes, parameters: Sequence[Parameter], gate: Gate) -> dic
     Args:
         query: as it came on the wire.
         parameters: those that the operation reads.
-        gate: whose keys are blotted out where a problem would show one.
+        gate: the gate whose keys are blotted out where a problem would show one.
 
     Raises:
         InvalidRequest: a parameter is unknown or comes twice, or there are too many.

@@ -32,7 +32,7 @@ def starting(entry: Entry, start_response: StartResponse) -> StartResponse:
 
     Args:
         entry: the record of the admission.
-        start_response: of the server.
+        start_response: the server's function.
     """
 
     # A function with two cells takes a third of the time of an object with a method.
@@ -91,9 +91,9 @@ class Body:
     Until the response has begun, the application may raise a refusal: it is answered instead.
 
     Args:
-        body: of the application; it is closed first.
+        body: the body of the application; it is closed first.
         entry: the record of the admission.
-        environ: of the request.
+        environ: the request's environment.
         refuse: answers a refusal, or raises it once the response has begun.
         held: is left when the server closes the body.
     """

@@ -72,7 +72,7 @@ class LocalWindows(Generations[State]):
     Callers hold a lock around every call.
 
     Args:
-        capacity: of each generation, as for :class:`Generations`.
+        capacity: the capacity of each generation, as for :class:`Generations`.
     """
 
     def __init__(self, capacity: int | None = None) -> None:
@@ -148,10 +148,10 @@ class LocalWindows(Generations[State]):
 
         Args:
             owner: the owner of both.
-            windows: of the plan; empty: only the named limits are charged.
+            windows: the windows of the plan; empty: only the named limits are charged.
             limits: the windows of the named limits.
             now: the instant, in microseconds.
-            cost: of the call.
+            cost: the units to admit.
         """
         if limits.quotas:
             limits = limits.at(now, owner)

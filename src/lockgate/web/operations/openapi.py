@@ -58,7 +58,7 @@ def answers(status: int, model: type[BaseModel] | None = None) -> dict[int | str
     """Every response of an operation, by status: the one that is wanted, and every error.
 
     Args:
-        status: of the answer that is wanted.
+        status: the status of the wanted answer.
         model: the body of that answer, where it has one that is known.
     """
     wanted: dict[str, Any] = {"description": "The answer.", "headers": _headers(status)}
