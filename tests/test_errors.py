@@ -287,3 +287,9 @@ def test_the_interface_lists_every_code_with_its_status() -> None:
     page = (Path(__file__).parents[1] / "docs" / "interface.md").read_text()
     listed = set(re.findall(r"^\| (\d{3}) \| `([A-Z_]+)` \|", page, re.MULTILINE))
     assert listed == {(str(status), code) for _, status, code, _ in REFUSALS}
+
+
+def test_the_module_exports_every_public_class() -> None:
+    public = {name for name, one in vars(errors).items() if isinstance(one, type)}
+    ours = {name for name in public if vars(errors)[name].__module__ == errors.__name__}
+    assert {name for name in ours if name[0] != "_"} | {"Header"} == set(errors.__all__)

@@ -41,7 +41,12 @@ LockgateError
         ├── LeakReportsUnavailable    503 LEAK_REPORTS_UNAVAILABLE
         └── SlotLost              503 SLOT_LOST
 
-No message ever repeats a credential.
+No message ever repeats a credential. Without an adapter, answer a refusal by its parts::
+
+    try:
+        principal = await gate.authenticate(token, "jobs:read")
+    except Refusal as refusal:
+        return refusal.status, refusal.headers(), refusal.body()
 """
 
 from __future__ import annotations
@@ -54,6 +59,51 @@ from .core.timestamps import iso8601
 if TYPE_CHECKING:
     from .core.plans import Plan
     from .core.sliding_window import Reading
+
+__all__ = [
+    "AddressNotAllowed",
+    "AgentsOnly",
+    "ClaimRefused",
+    "ConcurrentLimitExceeded",
+    "ConfigurationError",
+    "CrossSiteRequest",
+    "Forbidden",
+    "HandleTaken",
+    "Header",
+    "InsufficientScope",
+    "InvalidFormat",
+    "InvalidRequest",
+    "JobRunning",
+    "KeyExpired",
+    "KeyLimitReached",
+    "KeyNotFound",
+    "KeyNotLive",
+    "KeyRevoked",
+    "KeyRotated",
+    "LeakReportsUnavailable",
+    "LockgateError",
+    "MethodNotAllowed",
+    "MissingAuth",
+    "NoOrganization",
+    "NotFound",
+    "PayloadTooLarge",
+    "Problem",
+    "RateLimitExceeded",
+    "Refusal",
+    "RegistrationRefused",
+    "RegistrationUnavailable",
+    "ReportNotAccepted",
+    "SessionInvalid",
+    "SessionRequired",
+    "SessionTokenInvalid",
+    "SlotLost",
+    "StepUpRequired",
+    "StoreUnavailable",
+    "TokenNotAccepted",
+    "TryAgain",
+    "Unauthenticated",
+    "UnsupportedMediaType",
+]
 
 Header = tuple[bytes, bytes]
 """A header as ASGI carries it: lower-case name and value."""
@@ -278,7 +328,8 @@ class AddressNotAllowed(Forbidden):
         self.key = key
 
     def headers(self) -> tuple[Header, ...]:
-        """Return the challenge without a scope, as none would do (RFC 6750, section 3.1)."""
+        """Return the challenge without a scope, since no scope would let this address in (RFC 6750,
+        section 3.1)."""
         return ((b"www-authenticate", b'Bearer error="insufficient_scope"'), *super().headers())
 
 
@@ -433,9 +484,9 @@ class RateLimitExceeded(Refusal):
     """A window is full (D22).
 
     Attributes:
-        type: the window that refused the request: ``minute``, ``hour`` or ``day``; of a named limit
-            also ``second``, or such as ``15 minutes``; of a calendar quota ``month``, ``year``,
-            ``calendar week`` or ``calendar day``.
+        type: the window that refused the request: ``minute``, ``hour`` or ``day``. A named limit
+            also has ``second``, or a span such as ``15 minutes``; a calendar quota has ``month``,
+            ``year``, ``calendar week`` or ``calendar day``.
         limit: the window's limit, in units.
         used: units in the window.
         retry_after: whole seconds to wait, at least 1; of a calendar quota until its period ends.
