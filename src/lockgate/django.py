@@ -1,11 +1,13 @@
 """The Django adapter.
 
-MIDDLEWARE = [..., "lockgate.django.RouteMiddleware"]  # in the settings, as the last one
+Use::
 
-@requires("models:read", cost=2)  # in views.py
-def models(request): ...
+    MIDDLEWARE = [..., "lockgate.django.RouteMiddleware"]  # in the settings, as the last one
 
-application = protect(get_wsgi_application(), gate, public=["GET /health"])  # in wsgi.py
+    @requires("models:read", cost=2)  # in views.py
+    def models(request): ...
+
+    application = protect(get_wsgi_application(), gate, public=["GET /health"])  # in wsgi.py
 """
 
 import re
@@ -161,7 +163,7 @@ def protect(
 
     Args:
         app: from ``get_wsgi_application()`` or ``get_asgi_application()``.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
             their views declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
@@ -172,8 +174,8 @@ def protect(
 
     Raises:
         ConfigurationError: an argument is of the wrong kind, the settings do not name
-            :class:`RouteMiddleware`, a rule cannot be, a strict audit found something, or the store
-            does not suit the application.
+            :class:`RouteMiddleware`, a rule is malformed, a strict audit found something, or the
+            store does not suit the application.
     """
     combined = combined_rules(app, gate, public, rules)
     if not isinstance(app, WSGIHandler | ASGIHandler):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller

@@ -1,9 +1,11 @@
 """The FastAPI adapter.
 
-@app.get("/models")
-async def models(caller: Caller = requires("models:read", cost=2)): ...
+Use::
 
-protect(app, gate, public=["GET /health"])
+    @app.get("/models")
+    async def models(caller: Caller = requires("models:read", cost=2)): ...
+
+    protect(app, gate, public=["GET /health"])
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -77,7 +79,7 @@ def protect(
 
     Args:
         app: the application.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``; the documentation is
             ``"GET /docs"`` and ``"GET /openapi.json"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
@@ -91,7 +93,7 @@ def protect(
         The application itself.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+        ConfigurationError: an argument is of the wrong kind, a rule is malformed, the store would
             block the event loop, or the application has a gate or serves requests already.
     """
     combined = combined_rules(app, gate, public, rules)

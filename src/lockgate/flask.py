@@ -1,10 +1,12 @@
 """The Flask adapter.
 
-@app.get("/models")
-@requires("models:read", cost=2)
-def models(): ...
+Use::
 
-protect(app, gate, public=["GET /health"])
+    @app.get("/models")
+    @requires("models:read", cost=2)
+    def models(): ...
+
+    protect(app, gate, public=["GET /health"])
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -64,7 +66,7 @@ def protect(
     Args:
         app: the application; routes may be added before the call, or after it where it is not
             strict.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
             their views declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
@@ -77,7 +79,7 @@ def protect(
         The application itself.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the gate's store
+        ConfigurationError: an argument is of the wrong kind, a rule is malformed, the gate's store
             needs an event loop, the application has a gate already, or a strict audit found
             something. Routes that are added later are audited with the first request.
     """
@@ -194,7 +196,8 @@ class _FlaskGate(GateMiddleware):
     def answer_preflight(
         self, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Answer a preflight by way of ``after_request``, where Flask-CORS allows what it does."""
+        """Answer a preflight with an empty 204 that passes the application's ``after_request``
+        functions: Flask-CORS adds its headers there."""
         response = Response(status=204)
         del response.headers["Content-Type"]
         return self._processed(response, environ)(environ, start_response)
@@ -202,10 +205,10 @@ class _FlaskGate(GateMiddleware):
     def refuse(
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
-        """Refuse a page of another origin by way of ``after_request``.
+        """Refuse a request; one with an origin by a response that passes ``after_request``.
 
-        Its browser shows it no answer without the headers that an extension such as Flask-CORS
-        adds there.
+        Flask-CORS adds its headers there, and a browser hides a response without them from a page
+        of another origin.
         """
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)

@@ -1,10 +1,12 @@
 """The Litestar adapter.
 
-@get("/models", guards=[requires("models:read", cost=2)])
-async def models() -> ...
+Use::
 
-service = Litestar([models], middleware=[RouteMiddleware])
-app = protect(service, gate, public=["GET /health"])
+    @get("/models", guards=[requires("models:read", cost=2)])
+    async def models() -> ...
+
+    service = Litestar([models], middleware=[RouteMiddleware])
+    app = protect(service, gate, public=["GET /health"])
 """
 
 import re
@@ -100,7 +102,7 @@ def protect(
 
     Args:
         app: the application, made with ``middleware=[RouteMiddleware]``.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
             their handlers declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
@@ -111,7 +113,7 @@ def protect(
 
     Raises:
         ConfigurationError: an argument is of the wrong kind, the application has no
-            RouteMiddleware, a rule cannot be, or the store would block the event loop.
+            RouteMiddleware, a rule is malformed, or the store would block the event loop.
     """
     combined = combined_rules(app, gate, public, rules)
     if not isinstance(app, Litestar):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller

@@ -1,10 +1,12 @@
 """The Quart adapter.
 
-@app.get("/models")
-@requires("models:read", cost=2)
-async def models(): ...
+Use::
 
-protect(app, gate, public=["GET /health"])
+    @app.get("/models")
+    @requires("models:read", cost=2)
+    async def models(): ...
+
+    protect(app, gate, public=["GET /health"])
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -71,7 +73,7 @@ def protect(
 
     Args:
         app: the application; routes may be added before or after.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
             their views declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
@@ -84,7 +86,7 @@ def protect(
         The application itself.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+        ConfigurationError: an argument is of the wrong kind, a rule is malformed, the store would
             block the event loop, or the application has a gate already.
     """
     combined = combined_rules(app, gate, public, rules)

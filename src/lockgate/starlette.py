@@ -1,10 +1,12 @@
 """The Starlette adapter.
 
-@requires("models:read", cost=2)
-async def models(request): ...
+Use::
 
-app = Starlette(routes=[Route("/models", models)])
-protect(app, gate, public=["GET /health"])
+    @requires("models:read", cost=2)
+    async def models(request): ...
+
+    app = Starlette(routes=[Route("/models", models)])
+    protect(app, gate, public=["GET /health"])
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -54,7 +56,7 @@ def protect(
 
     Args:
         app: the application.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
             their endpoints declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
@@ -67,7 +69,7 @@ def protect(
         The application itself.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+        ConfigurationError: an argument is of the wrong kind, a rule is malformed, the store would
             block the event loop, or the application has a gate or serves requests already.
     """
     combined = combined_rules(app, gate, public, rules)

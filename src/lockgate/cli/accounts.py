@@ -48,8 +48,8 @@ def create(
     """Put the new ORGANIZATION on a plan, or register an account by --email and --agent.
 
     An organization that has a key or a plan is refused. An account is an organization with a new
-    id, a key and a dashboard token, whose texts are printed this once; it needs a gate with
-    registration, and its budgets do not count.
+    id, a key and a dashboard token, whose texts are printed this once. Registering needs a gate
+    with registration; the registration budgets are not charged.
     """
     given = {name: limit for name, limit in limits.items() if limit is not None}
     if (email is None) is not (agent is None) or (company and not email):

@@ -55,8 +55,9 @@ def gate_of(named: str | None, store: str | None) -> Gate:
         named: ``module:attribute`` of the service's gate.
         store: the option ``--store``, used where no gate is named, with ``LOCKGATE_BRAND``,
             ``LOCKGATE_ENVIRONMENT``, ``LOCKGATE_PEPPER`` (several with blanks between them,
-            newest first) and ``LOCKGATE_NEXT_PEPPER``. A variable replaces the setting of the
-            file, and the option or ``LOCKGATE_BRAND`` replaces the file's gate.
+            newest first) and ``LOCKGATE_NEXT_PEPPER``. An environment variable overrides
+            the same setting of the configuration file. The option or ``LOCKGATE_BRAND`` makes the
+            command ignore the gate that the file names.
 
     Raises:
         ConfigurationError: the name names no gate, or a variable is missing and not in the

@@ -83,7 +83,7 @@ class Token:
         self.sealed: Final = None if matched is None else sealed_fields(matched)
         """The sealed fields of the row that was accepted with it."""
         self.rejected: Rejected | None = None
-        """The row with this handle whose digest or seal was not accepted; None without one."""
+        """The row that has this handle but was rejected, and why; None if no row was rejected."""
 
     def matches(self, scheme: str, digest: bytes) -> bool:
         """Return whether the key has this digest, by one comparison in constant time."""
@@ -154,7 +154,7 @@ class Token:
         return Token(self.handle, None, self._peppers, key)
 
     def fresh_digest(self) -> Digest | None:
-        """Return the key's digest under the current scheme; None if it is stored under that."""
+        """Return the key's digest under the newest pepper; None for a token without the secret."""
         if self._secret is None:
             return None
         return self._peppers.current(self._secret)

@@ -78,7 +78,7 @@ class Service:
     """A pretended image generation service behind a real gate.
 
     Args:
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         sign_in: signs the owners of the demo's organizations in.
     """
 

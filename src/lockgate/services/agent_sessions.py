@@ -114,8 +114,8 @@ class Agents(SessionVerifier):
         Raises:
             TokenNotAccepted: the token is unknown or revoked.
             RateLimitExceeded: too many failures from this address, or sessions of this account.
-            StoreUnavailable: the store did not answer, or the lookups in progress for this address
-                already use up its remaining failures.
+            StoreUnavailable: the store did not answer, or lookups in progress have reserved all
+                failures that this address has left.
         """
         spent = self._failures.refuses(address)
         if spent is not None:

@@ -130,8 +130,8 @@ class LeasesExplanation:
     """The quota leases that processes admit from without the store (D42).
 
     Attributes:
-        units: the units of all leases that are out. They are in no ``used`` and yet in each ``left`` of the
-            plan's windows, until their leases are settled or end.
+        units: the units of all leases that are out. They are in no ``used`` and yet in each
+            ``left`` of the plan's windows, until their leases are settled or end.
         until: the instant in microseconds at which the last lease ends.
     """
 

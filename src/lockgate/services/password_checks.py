@@ -7,7 +7,7 @@ checks are scheduled and dropped by these rules:
 - a client address has a budget of failures; beyond it, its checks are refused;
 - at most two checks of a handle are in progress, and handles with fewer of them come first, so an
   attack on one handle does not delay the keys of others;
-- checks of one handle are ordered by the number of wrong keys that their address has shown in the
+- checks of one handle are ordered by the number of wrong keys from their client's address in the
   last day, checks in progress included; ties are broken at random. When the queue is full, the last
   check in that order is dropped with 503, so addresses without wrong keys come first;
 - concurrent checks of the same key share one result.

@@ -125,7 +125,7 @@ class Audit(NamedTuple):
 
 
 class StrictAuditFailed(ConfigurationError):
-    """Tell that a strict audit found something; ``found`` has it, and the routes."""
+    """A strict audit found problems; ``found`` is the audit, with these and all routes."""
 
     def __init__(self, found: Audit) -> None:
         super().__init__("\n".join(["The audit is strict, and found:", *found.problems]))

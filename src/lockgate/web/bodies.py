@@ -37,8 +37,8 @@ def read_body(body: bytes, model: type[Model], gate: Gate | None = None) -> Mode
     Args:
         body: as it came.
         model: its shape.
-        gate: the gate whose keys are blotted out where a problem would show one; validators find it as
-            their context.
+        gate: the gate whose keys are blotted out where a problem would show one; validators find
+            it as their context.
 
     Raises:
         InvalidRequest: it is not JSON in UTF-8, names a member twice, or is not of the model's

@@ -1,4 +1,5 @@
-"""The bodies of refusals: lockgate's own, or the host's."""
+"""Choose the body of a refusal: :meth:`Refusal.body <lockgate.errors.Refusal.body>`, or the host's
+``WebOptions(error_body=)``."""
 
 from ..errors import Refusal
 from ..events import logger
