@@ -8,7 +8,17 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from .limit_windows import LimitWindows, begins_of, is_of_period, span_of
-from .sliding_window import EMPTY, Cells, Reading, State, Window, hit, new_reading, peek, settled
+from .sliding_window import (
+    EMPTY,
+    Cells,
+    Reading,
+    State,
+    Window,
+    hit,
+    new_reading,
+    peek,
+    state_after_refusal,
+)
 from .timestamps import DAY
 
 FIELDS_AT_MOST: Final = 10_000
@@ -94,9 +104,9 @@ def hit_limited(
     if of_plan.allowed and of_limits.allowed and lacking is None:
         return admitted(of_plan, of_limits), after, kept
     if of_plan.allowed:
-        after = settled(state, windows, now)
+        after = state_after_refusal(state, windows, now)
     if of_limits.allowed:
-        kept = settled_named(before, limits, now)
+        kept = named_state_after_refusal(before, limits, now)
     of_plan, of_limits = peek(state, windows, now, cost), peek_named(before, limits, now, cost)
     return combined(of_plan, of_limits, lacking), after, kept
 
@@ -128,7 +138,7 @@ def hit_named(
         return hit(state, windows, now, cost)
     reading = peek_named(state, windows, now, cost)
     if not reading.allowed:
-        return reading, settled_named(state, windows, now)
+        return reading, named_state_after_refusal(state, windows, now)
     new: list[Cells] = []
     for cells, window in zip(state, windows, strict=True):
         _, (after,) = hit((cells,), (window,), _moment(window, now), cost)
@@ -152,13 +162,13 @@ def peek_named(state: State, windows: tuple[Window, ...], now: int, cost: int = 
     return Reading(refused_by is None, now, tuple(used), None, now, None, refused_by, longest)
 
 
-def settled_named(state: State, windows: tuple[Window, ...], now: int) -> State:
-    """Return the state of named limits after a refusal, as :func:`settled` does."""
+def named_state_after_refusal(state: State, windows: tuple[Window, ...], now: int) -> State:
+    """Return the state of named limits after a refusal, as :func:`state_after_refusal` does."""
     if all(cells[3] <= now for cells in state):
         return state
     moments = [_moment(window, now) for window in windows]
     return tuple(
-        settled((cells,), (window,), moment)[0]
+        state_after_refusal((cells,), (window,), moment)[0]
         for cells, window, moment in zip(state, windows, moments, strict=True)
     )
 

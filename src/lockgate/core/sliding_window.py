@@ -157,14 +157,14 @@ def peek(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> 
 
     ``used``, ``remaining`` and ``reset`` do not include it.
     """
-    return _judged(_all_pruned(state, windows, now), windows, now, cost)
+    return _read(_all_pruned(state, windows, now), windows, now, cost)
 
 
-def stands_until(state: State, windows: tuple[Window, ...], now: int, cost: int) -> int:
+def refusal_valid_until(state: State, windows: tuple[Window, ...], now: int, cost: int) -> int:
     """Return the instant until which a refusal stays valid: when the first cell expires.
 
-    Until then :func:`later` computes exactly the reading that :func:`hit` would give. For a cost
-    above some window's limit it returns ``now``, since that refusal changes with time.
+    Until then :func:`refusal_at` computes exactly the reading that :func:`hit` would give. For a
+    cost above some window's limit it returns ``now``, since that refusal changes with time.
     """
     if any(window.limit is not None and cost > window.limit for window in windows):
         return now
@@ -172,14 +172,14 @@ def stands_until(state: State, windows: tuple[Window, ...], now: int, cost: int)
     return min(cells[1] + window.span for cells, window in present if cells[0])
 
 
-def later(refusal: Reading, now: int) -> Reading:
+def refusal_at(refusal: Reading, now: int) -> Reading:
     """Return a refusal as it reads at a later instant, before any cell has expired."""
     _, then, used, remaining, reset, tightest, refused_by, wait = refusal
     wait -= now - then
     return new_reading(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
 
 
-def settled(state: State, windows: tuple[Window, ...], now: int) -> State:
+def state_after_refusal(state: State, windows: tuple[Window, ...], now: int) -> State:
     """Return the state after a refusal: the same, unless the clock has stepped back (D27)."""
     if any(cells[3] > now for cells in state):
         return tuple(_all_pruned(state, windows, now))
@@ -191,7 +191,7 @@ def _hit_without_room(
 ) -> tuple[Reading, State]:
     """Refuse a cost; admit it where only windows without a limit would exceed :data:`LARGEST`."""
     present = _all_pruned(state, windows, now)
-    reading = _judged(present, windows, now, cost)
+    reading = _read(present, windows, now, cost)
     if reading.allowed:
         cost = min(cost, LARGEST)
         room = tuple(
@@ -199,7 +199,7 @@ def _hit_without_room(
             for cells, window in zip(present, windows, strict=True)
         )
         return hit(room, windows, now, cost)
-    return reading, settled(state, windows, now)
+    return reading, state_after_refusal(state, windows, now)
 
 
 def _newest_units(cells: Cells, most: int) -> Cells:
@@ -220,7 +220,7 @@ def _newest_units(cells: Cells, most: int) -> Cells:
     return most, last, first, last, count - excess, b""
 
 
-def _judged(present: list[Cells], windows: tuple[Window, ...], now: int, cost: int) -> Reading:
+def _read(present: list[Cells], windows: tuple[Window, ...], now: int, cost: int) -> Reading:
     """Return the reading of a cost against pruned cells, which stay as they are."""
     remaining = tightest = refused_by = None
     reset = now

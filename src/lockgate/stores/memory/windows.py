@@ -20,9 +20,9 @@ from ...core.limit_hits import (
     crowded,
     hit_limited,
     hit_named,
+    named_state_after_refusal,
     peek_limited,
     peek_named,
-    settled_named,
 )
 from ...core.limit_windows import LimitWindows
 from ...core.plans import LONGEST_SPAN
@@ -46,8 +46,8 @@ from ...core.sliding_window import (
     coalesce,
     empty_state,
     hit,
-    later,
-    stands_until,
+    refusal_at,
+    refusal_valid_until,
 )
 from .generations import Generations
 from .limits import LimitCells
@@ -169,7 +169,7 @@ class LocalWindows(Generations[State]):
                 if of_plan.allowed:
                     self.limits.write(owner, limits, cells, after, now)
                     return admitted(of_plan, of_limits)
-                unchanged = settled_named(cells, limits.windows, now)
+                unchanged = named_state_after_refusal(cells, limits.windows, now)
                 self.limits.write(owner, limits, cells, unchanged, now)
                 return combined(of_plan, peek_named(cells, limits.windows, now, cost))
         state = self.take(owner) if windows else None
@@ -192,7 +192,7 @@ class LocalWindows(Generations[State]):
         if self._refusals and (cached := self._refusals.get(owner)) is not None:
             is_same = cached.windows is windows and cached.cost == cost
             if is_same and cached.reading.now <= now < cached.until:
-                return later(cached.reading, now)
+                return refusal_at(cached.reading, now)
             del self._refusals[owner]
         if not 0 <= now - self._present_since < LONGEST_SPAN:  # As _tend does, without a call.
             self._advance(now)
@@ -211,7 +211,7 @@ class LocalWindows(Generations[State]):
                     self._present[oldest] = ended.to_state()
                 self.coalesced[owner] = coalesced
         else:
-            until = stands_until(state, windows, now, cost)
+            until = refusal_valid_until(state, windows, now, cost)
             if until > now:
                 self._refusals[owner] = _CachedRefusal(windows, cost, reading, until)
         return reading
