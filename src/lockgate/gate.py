@@ -62,7 +62,7 @@ from .services.organizations import Organizations
 from .services.rate_limit_status import LimitUsage, limit_usage
 from .services.readiness import Readiness
 from .services.registration import AgentAccounts, Registration
-from .services.rejected_rows import RejectedRows, believed
+from .services.rejected_rows import RejectedRows, seal_is_valid
 from .services.retention import Retention
 from .services.session_access import SessionAccess
 from .services.store_errors import asking, pair, unavailable
@@ -699,9 +699,9 @@ class Gate:
         except Exception as failure:
             return self._local_limits.peek(failure, organization, plan.windows, now)
 
-    def believes(self, account: Account) -> bool:
+    def seal_is_valid(self, account: Account) -> bool:
         """Return whether the row of an account has a valid seal; report it otherwise."""
-        return believed(account, self.format.peppers, self.rejections)
+        return seal_is_valid(account, self.format.peppers, self.rejections)
 
     async def now(self) -> int:
         """Return the present in microseconds, by the gate's clock or else by the store's."""

@@ -316,7 +316,7 @@ def test_where_no_key_is_found_the_same_work_is_done(
     token = KeyFormat("acme", peppers=peppers).read(bearer(KEY))
     assert not token.matches(peppers.scheme, bytes(range(32)))
     wrong_secret, work[:] = list(work), []
-    assert not token.matches_nobody()
+    assert not token.compare_with_dummy()
     assert work == wrong_secret == [("digest", peppers.scheme, len(KEY)), ("compare", 32, 32)]
 
 

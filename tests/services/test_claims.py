@@ -292,7 +292,7 @@ def test_d46_a_claim_between_the_token_and_the_session_leaves_no_session() -> No
 
 def act(office: Office, session: Session, wanted: str | None = None, **more: bool) -> Session:
     return run(
-        acting(office.store, office.gate.events, office.gate.believes, session, wanted, **more)
+        acting(office.store, office.gate.events, office.gate.seal_is_valid, session, wanted, **more)
     )
 
 
@@ -354,7 +354,8 @@ def test_an_organization_of_the_host_costs_no_look_at_accounts(office: Office) -
     for named in ("org_work", "org_" + "A" * 32, "x" * 36):
         session = person(organization=named)
         assert (
-            run(acting(Deaf(), office.gate.events, office.gate.believes, session, None)) == session
+            run(acting(Deaf(), office.gate.events, office.gate.seal_is_valid, session, None))
+            == session
         )
     unknown = person(organization="org_" + "0" * 32)
     assert act(office, unknown) == unknown

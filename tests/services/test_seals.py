@@ -239,7 +239,7 @@ def write(office: Office, organization: str, **fields: Any) -> Account:
 
 
 def acts(office: Office, session: Session, wanted: str | None) -> Session:
-    return run(acting(office.store, office.gate.events, office.gate.believes, session, wanted))
+    return run(acting(office.store, office.gate.events, office.gate.seal_is_valid, session, wanted))
 
 
 def test_a_dashboard_token_copied_into_anothers_account_is_refused() -> None:

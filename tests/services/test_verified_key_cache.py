@@ -41,7 +41,7 @@ def test_a_found_token_matches_only_the_admitted_digest() -> None:
     assert token.matches(row.scheme, row.digest)
     assert not token.matches("sha512", row.digest)
     assert not token.matches(row.scheme, bytes(32))
-    assert not token.matches_nobody()
+    assert not token.compare_with_dummy()
     assert token.fresh_digest() is None
 
 

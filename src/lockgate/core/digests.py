@@ -86,7 +86,7 @@ class Peppers:
         """The scheme of new keys."""
         self.current_schemes: Final = frozenset({self.scheme, PEPPER_SCHEME + following})
         """The schemes that keys keep: the scheme of new keys and the scheme of ``next_pepper``."""
-        self.nobody: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
+        self.dummy: Final = Digest(self.scheme, bytes(hashlib.sha256().digest_size))
         """A digest that no key has."""
         self.accept_plain: Final = accept_plain
         self.accept_unsealed: Final = accept_unsealed
@@ -100,7 +100,7 @@ class Peppers:
         self._oldest = peppers[-1] if peppers else b""
         self._verified = BoundedDict[str, tuple[object, ...]](_VERIFIED_AT_MOST)
 
-    def current(self, secret: bytes) -> Digest:
+    def digest(self, secret: bytes) -> Digest:
         """Return the digest of a key under the newest pepper."""
         return Digest(self.scheme, self.digesters[self.scheme](secret))
 

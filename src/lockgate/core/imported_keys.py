@@ -191,9 +191,9 @@ class ImportedToken(Token):
             return super().matches(scheme, digest)
         return compare_digest(digester(self.legacy.prepared(self._hashed)), digest)
 
-    def reads(self, scheme: str) -> bool:
+    def knows_scheme(self, scheme: str) -> bool:
         own = scheme in self.legacy.digesters or self.legacy.slow_scheme(scheme) is not None
-        return own or super().reads(scheme)
+        return own or super().knows_scheme(scheme)
 
     def prepared(self) -> bytes:
         """Return the bytes that its system hashed, for a slow check."""

@@ -107,7 +107,7 @@ class Token:
             return key.handle == self.handle
         if peppers.has_verified(self.handle, sealed):
             return True
-        if not self.believes(key):
+        if not self.seal_is_valid(key):
             return False
         peppers.remember(self.handle, sealed)
         return True
@@ -117,9 +117,9 @@ class Token:
         if not self.matches(account.scheme, account.digest):
             self._judge_scheme(account)
             return False
-        return self.believes(account)
+        return self.seal_is_valid(account)
 
-    def believes(self, row: ApiKey | Account) -> bool:
+    def seal_is_valid(self, row: ApiKey | Account) -> bool:
         """Return whether a row has this handle and a valid seal, with any digest."""
         if row.handle != self.handle:
             return False  # An index of the store points to another row.
@@ -131,22 +131,22 @@ class Token:
     def _judge_scheme(self, row: ApiKey | Account) -> None:
         """Note a row of a scheme that is not accepted, in the time of one digest (K10)."""
         secret = self._secret
-        if secret is None or self.reads(row.scheme):
+        if secret is None or self.knows_scheme(row.scheme):
             return
         if row.scheme == PLAIN_SCHEME:
             if compare_digest(plain(secret), row.digest):
                 self.rejected = rejected_by_digest(row)
         else:
-            self.matches_nobody()
+            self.compare_with_dummy()
             self.rejected = rejected_by_digest(row)
 
-    def reads(self, scheme: str) -> bool:
+    def knows_scheme(self, scheme: str) -> bool:
         """Return whether this process can compare the key with a digest of a scheme."""
         return scheme in self._peppers.digesters
 
-    def matches_nobody(self) -> bool:
+    def compare_with_dummy(self) -> bool:
         """Spend the time of a comparison, so that timing does not show a missing key (K10)."""
-        scheme, digest, _ = self._peppers.nobody
+        scheme, digest, _ = self._peppers.dummy
         return self.matches(scheme, digest)
 
     def without_secret(self, key: ApiKey) -> "Token":
@@ -157,7 +157,7 @@ class Token:
         """Return the key's digest under the newest pepper; None for a token without the secret."""
         if self._secret is None:
             return None
-        return self._peppers.current(self._secret)
+        return self._peppers.digest(self._secret)
 
     def __repr__(self) -> str:
         return "<Token>"
@@ -269,7 +269,7 @@ class KeyFormat:
 
     def digest(self, key: NewKey) -> Digest:
         """Return the digest to store for a new key."""
-        return self.peppers.current(key.text.encode())
+        return self.peppers.digest(key.text.encode())
 
     def read(self, authorizations: Sequence[bytes]) -> Token:
         """Parse the key in the ``Authorization`` values of a request.

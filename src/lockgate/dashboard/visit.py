@@ -149,7 +149,7 @@ class Visit:
             session = await acting_organization.acting(
                 gate.store,
                 gate.events,
-                gate.believes,
+                gate.seal_is_valid,
                 session,
                 wanted,
                 trusts_provider=accounts is not None and accounts.trusts_provider,

@@ -14,7 +14,7 @@ from .store_errors import asking
 async def acting(
     store: Store,
     events: Events,
-    believes: Callable[[Account], bool],
+    seal_is_valid: Callable[[Account], bool],
     session: Session,
     wanted: str | None,
     *,
@@ -31,7 +31,8 @@ async def acting(
     Args:
         store: keeps the accounts.
         events: receives failures of the store.
-        believes: returns whether an account's seal is valid; otherwise no user owns the account.
+        seal_is_valid: returns whether an account's seal is valid; otherwise no user owns the
+            account.
         session: the verified session.
         wanted: the organization that the request names; None: the request names no organization.
         trusts_provider: whether a session may name any claimed organization.
@@ -48,7 +49,7 @@ async def acting(
             account = await store.account(named)
         if account is None:
             return session
-        claimed_by = account.claimed_by if believes(account) else None
+        claimed_by = account.claimed_by if seal_is_valid(account) else None
         if claimed_by is not None and (trusts_provider or claimed_by == session.user):
             return session
         raise NoOrganization
@@ -61,6 +62,6 @@ async def acting(
             account = claimed[0] if claimed else None
         else:
             account = await store.account(wanted) if is_id(wanted) else None
-    if account is None or account.claimed_by != user or not believes(account):
+    if account is None or account.claimed_by != user or not seal_is_valid(account):
         raise NoOrganization
     return session._replace(organization=account.organization)

@@ -16,7 +16,7 @@ from ..sessions.agent_cookie import AgentCookie, AgentTicket
 from ..stores.base import IoMode, Store
 from .anonymous_limits import AnonymousLimits
 from .quotas import Quota
-from .rejected_rows import RejectedRows, believed
+from .rejected_rows import RejectedRows, seal_is_valid
 from .store_errors import asking, unavailable
 
 FAILURES_PER_HOUR: Final = 20
@@ -161,7 +161,7 @@ class Agents(SessionVerifier):
         account = await self._store.account_by_token(ticket.handle)
         if account is None or account.token_revoked_at is not None:
             return None
-        if account.handle != ticket.handle or not believed(
+        if account.handle != ticket.handle or not seal_is_valid(
             account, self._tokens.peppers, self._rejections
         ):
             return None
@@ -199,7 +199,7 @@ class Agents(SessionVerifier):
         with asking(self._events):
             account = await self._store.account_by_token(token.handle)
         if account is None:
-            token.matches_nobody()
+            token.compare_with_dummy()
             raise TokenNotAccepted
         if not token.accepts_account(account):
             if token.rejected is not None:

@@ -19,7 +19,7 @@ from ..stores.base import Store
 from .email_addresses import is_same_email, read_email
 from .keys import sample
 from .quotas import Quota
-from .rejected_rows import RejectedRows, believed
+from .rejected_rows import RejectedRows, seal_is_valid
 from .store_errors import asking
 
 ASKED_PER_MINUTE: Final = 60
@@ -238,7 +238,7 @@ class Claims:
 
     def _believed(self, accounts: Iterable[Account]) -> tuple[Account, ...]:
         """Return the accounts whose seal is valid."""
-        return tuple(a for a in accounts if believed(a, self._peppers, self._rejections))
+        return tuple(a for a in accounts if seal_is_valid(a, self._peppers, self._rejections))
 
 
 def _write_cursor(last: Account) -> str:

@@ -260,7 +260,11 @@ class Explanations:
             raise KeyNotFound
         # A slow password hash is not checked: the handle leads to the row.
         slow = isinstance(token, ImportedToken) and token.legacy.slow_scheme(key.scheme)
-        if not slow and token.reads(key.scheme) and not token.matches(key.scheme, key.digest):
+        if (
+            not slow
+            and token.knows_scheme(key.scheme)
+            and not token.matches(key.scheme, key.digest)
+        ):
             raise KeyNotFound
         return key
 

@@ -245,7 +245,7 @@ class ImportedKeys:
         new = token.fresh_digest()
         if key is None or scheme is None or new is None or self._checks is None:
             raise KeyNotFound
-        if not token.believes(key):
+        if not token.seal_is_valid(key):
             raise KeyNotFound
         with asking(self._events):
             hashed = token.prepared()

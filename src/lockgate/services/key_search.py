@@ -44,7 +44,7 @@ async def find(
     if key is None:
         return KeysFound([], None, "text")
     slow = isinstance(token, ImportedToken) and token.legacy.slow_scheme(key.scheme)
-    verified = not slow and token.reads(key.scheme) and token.matches(key.scheme, key.digest)
+    verified = not slow and token.knows_scheme(key.scheme) and token.matches(key.scheme, key.digest)
     return KeysFound([key], None, "text" if verified else "prefix")
 
 

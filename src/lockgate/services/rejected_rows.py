@@ -76,7 +76,7 @@ class RejectedRows:
         )
 
 
-def believed(account: Account, peppers: Peppers, rejections: RejectedRows) -> bool:
+def seal_is_valid(account: Account, peppers: Peppers, rejections: RejectedRows) -> bool:
     """Return whether the row of an account has a good seal; report it if not."""
     why = judge_seal(account, peppers)
     if why is not None:

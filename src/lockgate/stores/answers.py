@@ -64,7 +64,7 @@ def refusal_of(token: Token, key: ApiKey | None, now: int, address: str | None) 
     """Return the refusal of a token by the key that was found for its handle; None: the key is live
     and allows the address."""
     if key is None:
-        token.matches_nobody()
+        token.compare_with_dummy()
         return UNKNOWN
     if not token.accepts(key):
         return UNKNOWN

@@ -440,13 +440,13 @@ class Guard:
                 session = await acting(
                     gate.store,
                     gate.events,
-                    gate.believes,
+                    gate.seal_is_valid,
                     session,
                     wanted,
                     trusts_provider=trusts,
                 )
             elif session.organization is not None:  # Another process may take registrations.
-                session = await acting(gate.store, gate.events, gate.believes, session, None)
+                session = await acting(gate.store, gate.events, gate.seal_is_valid, session, None)
             session = await with_role(gate, session)
             if rule.free_for_sessions:
                 self._count_read(holder)

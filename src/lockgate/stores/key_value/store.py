@@ -80,7 +80,7 @@ class RecordStore(Store):
     ) -> Admission:
         organization = await self._shelf.owner("key", token.handle)
         if organization is None:
-            token.matches_nobody()
+            token.compare_with_dummy()
             return UNKNOWN
 
         def work(record: Record, at: int) -> Admission:
@@ -99,7 +99,7 @@ class RecordStore(Store):
     ) -> Admission:
         organization = await self._shelf.owner("key", token.handle)
         if organization is None:
-            token.matches_nobody()
+            token.compare_with_dummy()
             return UNKNOWN
 
         def work(record: Record, at: int) -> Admission:

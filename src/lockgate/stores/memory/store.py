@@ -114,7 +114,7 @@ class MemoryStore(Store):
         with self._lock:
             row = self._rows.get(handle)
             if row is None:
-                token.matches_nobody()
+                token.compare_with_dummy()
                 return UNKNOWN
             id, _, organization, _, _, _, scheme, digest, seal, _, expires, revoked, details = row
             # Only the verbs below change rows, so digest and seal identify all sealed fields.

@@ -583,7 +583,7 @@ class Admissions(Store):
         organization, id = claimed or (handle, handle)
         record, usage, placed = await self._read_record(organization, id)
         if claimed is None or record is None:
-            token.matches_nobody()
+            token.compare_with_dummy()
             return None
         return self._remember(token, self._hint(organization, record, usage, placed, plans))
 

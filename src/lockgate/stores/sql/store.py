@@ -843,7 +843,7 @@ class SqlStore(PrimaryStore):
         """Read a key without a lock, so that invalid keys cannot contend with valid ones."""
         key = await self.find(token.handle)
         if key is None:
-            token.matches_nobody()
+            token.compare_with_dummy()
             return None
         if not token.accepts(key):
             return None
