@@ -135,7 +135,7 @@ class Refusal(LockgateError):
 
     status: ClassVar[int]
     code: ClassVar[str]
-    sentence: ClassVar[str]
+    default_message: ClassVar[str]
 
     # Defaults of the class: most refusals of a flood set few of them.
     rate: tuple[Header, ...] = ()
@@ -145,7 +145,7 @@ class Refusal(LockgateError):
     principal: object = None
 
     def __init__(self, message: str | None = None) -> None:
-        self.message = message or self.sentence
+        self.message = message or self.default_message
         super().__init__(self.message)
 
     def body(self) -> dict[str, object]:
@@ -175,7 +175,7 @@ class MissingAuth(Unauthenticated):
     """The request carries no ``Authorization`` header (D18)."""
 
     code = "MISSING_AUTH"
-    sentence = "This needs an API key: send the header 'Authorization: Bearer <API key>'."
+    default_message = "This needs an API key: send the header 'Authorization: Bearer <API key>'."
     challenge = b"Bearer"
 
 
@@ -183,7 +183,7 @@ class InvalidFormat(Unauthenticated):
     """The ``Authorization`` header is not exactly one well-formed Bearer key (D1, D18)."""
 
     code = "INVALID_FORMAT"
-    sentence = (
+    default_message = (
         "The Authorization header does not hold one well-formed API key: send exactly one, "
         "as 'Bearer <API key>', copied whole."
     )
@@ -193,21 +193,21 @@ class KeyNotFound(Unauthenticated):
     """No such key: an unknown handle and a wrong secret look the same (D3)."""
 
     code = "KEY_NOT_FOUND"
-    sentence = "This API key does not exist: use one that this service has given."
+    default_message = "This API key does not exist: use one that this service has given."
 
 
 class KeyRevoked(Unauthenticated):
     """The key was revoked; a revocation is final."""
 
     code = "KEY_REVOKED"
-    sentence = "This API key was revoked: use another one."
+    default_message = "This API key was revoked: use another one."
 
 
 class KeyExpired(Unauthenticated):
     """The key has expired."""
 
     code = "KEY_EXPIRED"
-    sentence = "This API key has expired: create a new one."
+    default_message = "This API key has expired: create a new one."
 
 
 class TokenNotAccepted(Unauthenticated):
@@ -217,7 +217,7 @@ class TokenNotAccepted(Unauthenticated):
     """
 
     code = "TOKEN_NOT_ACCEPTED"
-    sentence = "This dashboard token is not accepted: send the one that registering gave."
+    default_message = "This dashboard token is not accepted: send the one that registering gave."
 
 
 class ReportNotAccepted(Unauthenticated):
@@ -227,7 +227,9 @@ class ReportNotAccepted(Unauthenticated):
     """
 
     code = "REPORT_NOT_ACCEPTED"
-    sentence = "This report is not accepted: sign its body with a published key of its sender."
+    default_message = (
+        "This report is not accepted: sign its body with a published key of its sender."
+    )
     challenge = b"Bearer"
 
 
@@ -235,7 +237,7 @@ class SessionRequired(Unauthenticated):
     """The operation needs a dashboard session, and the request has no session cookie (D11)."""
 
     code = "SESSION_REQUIRED"
-    sentence = "This needs a dashboard session: sign in, an API key is not enough."
+    default_message = "This needs a dashboard session: sign in, an API key is not enough."
     challenge = b"Bearer"
 
 
@@ -243,14 +245,14 @@ class SessionInvalid(Unauthenticated):
     """The session cookie is not accepted, or the request has two of them (D11)."""
 
     code = "SESSION_INVALID"
-    sentence = "The session is not valid or has ended: sign in again."
+    default_message = "The session is not valid or has ended: sign in again."
     challenge = b"Bearer"
 
 
 class SessionTokenInvalid(SessionInvalid):
     """The JSON Web Token in ``Authorization`` is not accepted as a session (RFC 6750, 3.1)."""
 
-    sentence = "The session token is not valid or has expired: sign in again."
+    default_message = "The session token is not valid or has expired: sign in again."
     challenge = Unauthenticated.challenge
 
 
@@ -262,7 +264,7 @@ class StepUpRequired(SessionInvalid):
         acr_values: the accepted classes of authentication, for the challenge.
     """
 
-    sentence = "This needs a more recent or stronger sign-in: sign in again, then repeat it."
+    default_message = "This needs a more recent or stronger sign-in: sign in again, then repeat it."
 
     def __init__(self, max_age: int | None = None, acr_values: Iterable[str] = ()) -> None:
         super().__init__()
@@ -317,7 +319,7 @@ class AddressNotAllowed(Forbidden):
     """
 
     code = InsufficientScope.code
-    sentence = (
+    default_message = (
         "This API key lacks the permission for requests from your network: use it from an address "
         "that it allows, or use another key."
     )
@@ -337,14 +339,16 @@ class NoOrganization(Forbidden):
     """The login belongs to no organization, or not to the requested organization (D15)."""
 
     code = "NO_ORGANIZATION"
-    sentence = "This session acts for no such organization: claim it, or sign in to another one."
+    default_message = (
+        "This session acts for no such organization: claim it, or sign in to another one."
+    )
 
 
 class ClaimRefused(Forbidden):
     """This login may not claim the organization, or it does not exist: both look the same (D15)."""
 
     code = "CLAIM_REFUSED"
-    sentence = (
+    default_message = (
         "This organization is not yours to claim: sign in with its billing e-mail address, "
         "verified, and see that nobody else has claimed it."
     )
@@ -354,21 +358,23 @@ class RegistrationRefused(Forbidden):
     """The service did not approve of a registration (``Registration(approve=...)``, D13)."""
 
     code = "REGISTRATION_REFUSED"
-    sentence = "This service did not approve of the registration: see what proof it asks for."
+    default_message = (
+        "This service did not approve of the registration: see what proof it asks for."
+    )
 
 
 class AgentsOnly(Forbidden):
     """The session is a person's, but the operation is for agents that signed in (D15)."""
 
     code = "AGENTS_ONLY"
-    sentence = "This ends the sessions of agents: sign out at your identity provider."
+    default_message = "This ends the sessions of agents: sign out at your identity provider."
 
 
 class CrossSiteRequest(Forbidden):
     """A page of another site tried to write with the visitor's session (D11)."""
 
     code = "CROSS_SITE_REQUEST"
-    sentence = "This comes from another site: a session is accepted from its own site only."
+    default_message = "This comes from another site: a session is accepted from its own site only."
 
 
 class Problem(NamedTuple):
@@ -406,7 +412,7 @@ class NotFound(Refusal):
 
     status = 404
     code = "NOT_FOUND"
-    sentence = "There is nothing here: check the path, and any id in it."
+    default_message = "There is nothing here: check the path, and any id in it."
 
 
 class MethodNotAllowed(Refusal):
@@ -440,7 +446,9 @@ class KeyNotLive(Refusal):
 
     status = 409
     code = "KEY_NOT_LIVE"
-    sentence = "This key was revoked or has expired, so it cannot be changed: create another one."
+    default_message = (
+        "This key was revoked or has expired, so it cannot be changed: create another one."
+    )
 
 
 class KeyRotated(Refusal):
@@ -459,7 +467,7 @@ class JobRunning(Refusal):
 
     status = 409
     code = "JOB_RUNNING"
-    sentence = "This job is running already: wait until it has ended."
+    default_message = "This job is running already: wait until it has ended."
 
 
 class PayloadTooLarge(Refusal):
@@ -477,7 +485,7 @@ class UnsupportedMediaType(Refusal):
 
     status = 415
     code = "UNSUPPORTED_MEDIA_TYPE"
-    sentence = "Send the body as JSON, with the header 'Content-Type: application/json'."
+    default_message = "Send the body as JSON, with the header 'Content-Type: application/json'."
 
 
 class RateLimitExceeded(Refusal):
@@ -503,15 +511,15 @@ class RateLimitExceeded(Refusal):
 
     status = 429
     code = "RATE_LIMIT_EXCEEDED"
-    sentence = (
+    default_message = (
         "Too many requests{of}: {used} of {limit} used {when}; " + "try again in {retry_after} s."
     )
-    held_back = "Too many requests{of} at present; try again in {retry_after} s."
-    never = (
+    no_room_message = "Too many requests{of} at present; try again in {retry_after} s."
+    above_limit_message = (
         "A request of cost {cost} is never admitted{of}, however long you wait: "
         + "the limit of the {type} is {limit}."
     )
-    not_before = (
+    above_temporary_limit_message = (
         "A request of cost {cost} is not admitted{of} before {end}: until then the limit of the "
         + "{type} is {limit}."
     )
@@ -536,15 +544,15 @@ class RateLimitExceeded(Refusal):
         self.held = held
         self.since = self.until = 0
         self.ends_at = ends_at
-        sentence = self.never if cost > limit else self.sentence
+        message = self.above_limit_message if cost > limit else self.default_message
         if used + cost <= limit:
             # Leases, the bounds of holds and of counts, or the share of a process leave no room.
-            sentence = self.held_back
+            message = self.no_room_message
         of, end = "" if limit_name is None else f" for '{limit_name}'", ""
         if ends_at is not None:
-            sentence, end = self.not_before, iso8601(ends_at)
+            message, end = self.above_temporary_limit_message, iso8601(ends_at)
         values = {**vars(self), "of": of, "end": end, "when": time_of(type)}
-        super().__init__(sentence.format_map(values))
+        super().__init__(message.format_map(values))
 
     def body(self) -> dict[str, object]:
         """Add ``retryAfter`` and ``limits`` (D16), with ``limits.name`` of a named limit, and
@@ -575,10 +583,10 @@ class ConcurrentLimitExceeded(RateLimitExceeded):
     """
 
     code = "CONCURRENT_LIMIT_EXCEEDED"
-    sentence = (
+    default_message = (
         "Too many jobs at a time: {used} of {limit} slots are taken; try again in {retry_after} s."
     )
-    held_back = sentence
+    no_room_message = default_message
 
     def __init__(self, limit: int, used: int, retry_after: int) -> None:
         super().__init__("concurrent", limit, used, retry_after, cost=0)
@@ -604,21 +612,23 @@ class StoreUnavailable(TryAgain):
     """The store did not answer, so the request is refused (D17, D28)."""
 
     code = "STORE_UNAVAILABLE"
-    sentence = "The service cannot check credentials at the moment: try again shortly."
+    default_message = "The service cannot check credentials at the moment: try again shortly."
 
 
 class RegistrationUnavailable(TryAgain):
     """The host's ``approve`` function failed, so the registration was not decided (D13)."""
 
     code = "REGISTRATION_UNAVAILABLE"
-    sentence = "The service cannot decide about registrations at the moment: try again shortly."
+    default_message = (
+        "The service cannot decide about registrations at the moment: try again shortly."
+    )
 
 
 class LeakReportsUnavailable(TryAgain):
     """A function of ``LeakReports`` failed, so the report was not taken in whole."""
 
     code = "LEAK_REPORTS_UNAVAILABLE"
-    sentence = "The service cannot take reports of leaked keys at the moment: send it again."
+    default_message = "The service cannot take reports of leaked keys at the moment: send it again."
 
 
 class SlotLost(TryAgain):
@@ -628,4 +638,4 @@ class SlotLost(TryAgain):
     """
 
     code = "SLOT_LOST"
-    sentence = "The job has lost its slot, and was stopped: try again shortly."
+    default_message = "The job has lost its slot, and was stopped: try again shortly."

@@ -102,7 +102,7 @@ def test_claims_of_unknown_and_of_others_organizations_look_alike(office: Office
         with pytest.raises(ClaimRefused) as caught:
             run(office.accounts.claims.claim(person(), organization))
         said.add(str(caught.value))
-    assert said == {ClaimRefused.sentence}
+    assert said == {ClaimRefused.default_message}
 
 
 def test_the_claimer_sees_every_key_and_may_revoke_them_all(office: Office) -> None:

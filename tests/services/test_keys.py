@@ -190,7 +190,7 @@ def test_k6_another_organizations_key_is_not_found() -> None:
         for id in (key.id, "no such id"):
             with pytest.raises(NotFound) as caught:
                 run(flow("org_2", id))
-            assert str(caught.value) == NotFound.sentence
+            assert str(caught.value) == NotFound.default_message
     assert bench.told == []
     assert run(bench.keys.get("org_1", key.id)).revoked_at is None
 

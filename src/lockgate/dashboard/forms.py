@@ -27,7 +27,7 @@ class FormOutdated(Forbidden):
     """The token of a form is missing, too old, or of another session."""
 
     code = "FORM_OUTDATED"
-    sentence = "This form is out of date: open the page again, and send it from there."
+    default_message = "This form is out of date: open the page again, and send it from there."
 
 
 class Form:

@@ -265,7 +265,7 @@ class Repeated(Refusal):
 
     status = RateLimitExceeded.status
     code = RateLimitExceeded.code
-    sentence = "Too many requests."
+    default_message = "Too many requests."
 
     def __init__(self, answer: Reply) -> None:
         super().__init__()
