@@ -31,7 +31,7 @@ from ..services.acting_organization import acting
 from ..services.concurrency import ConcurrencySlot
 from ..services.store_errors import asking
 from ..sessions import verifies_offline
-from .cached_refusals import CachedRefusals
+from .cached_responses import CachedResponses
 from .entry import Entry
 from .operations import table
 from .request import RequestView, address_of, client_of
@@ -97,7 +97,7 @@ class Guard:
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
         self.streams: Final = gate.streams
-        self.denials: Final = CachedRefusals(gate)
+        self.denials: Final = CachedResponses(gate)
         self.audited = False
         """Whether the routes of the application are known."""
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from lockgate import MemoryStore, Plan, PlanBook, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
-from lockgate.web import cached_refusals
+from lockgate.web import cached_responses
 
 from .driving import Bench, ask
 
@@ -143,8 +143,8 @@ async def test_a_store_that_does_not_see_every_change_is_asked_each_time(
     assert service.app.guard.denials.known == {}
 
 
-async def test_the_number_of_cached_refusals_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_refusals, "_AT_MOST", 2)
+async def test_the_number_of_cached_responses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_responses, "_AT_MOST", 2)
     service = Service(observer=None)
     for key in (0, 1, 2):
         await service.call(key, "/one")

@@ -21,7 +21,7 @@ from .shadow import Kind, kind_of
 _AT_MOST: Final = 10_000
 
 
-class _CachedRefusal(NamedTuple):
+class _CachedResponse(NamedTuple):
     since: int
     until: int
     """Instants between which the response stays valid, in microseconds; ``until`` is excluded."""
@@ -34,7 +34,7 @@ class _CachedRefusal(NamedTuple):
     organization: str
 
 
-class CachedRefusals:
+class CachedResponses:
     """Responses to refused requests of cost 1 without named limits, by the handle of the key.
 
     The cache only refuses. A key is looked up after its secret was verified.
@@ -45,7 +45,7 @@ class CachedRefusals:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self.known: Final = BoundedDict[str, _CachedRefusal](_AT_MOST)
+        self.known: Final = BoundedDict[str, _CachedResponse](_AT_MOST)
 
     async def peek(self, token: Token, rule: Rule) -> None:
         """Repeat the response to a key, if it is still valid; an observer gets a new refusal.
@@ -90,6 +90,6 @@ class CachedRefusals:
         until = refusal.until
         if refusal.measured is not None:  # A temporary limit may be the lower one.
             until = int(min(until, refusal.measured[0].until))
-        self.known[token.handle] = _CachedRefusal(
+        self.known[token.handle] = _CachedResponse(
             refusal.since, until, local_version, answer, kind, tally, organization
         )
