@@ -4,7 +4,7 @@ Six small contracts have these verbs; :class:`Store` combines them and adds its 
 
 KeyStore      insert, find, get, list, list_live, revoke_if_live, update_if, rotate_if, rehash_if,
               add_usage, remove_ended, census
-WindowStore   hit, peek, reset, settle_leases, quota_leases, recall, recalls
+WindowStore   hit, peek, reset, settle_leases, quota_leases, recalls
 SlotStore     acquire, renew, release, held
 HoldStore     hold
 AccountStore  organization, put_organization, organization_changed, register, account,
@@ -363,7 +363,7 @@ class WindowStore(PartStore):
         return ()
 
     async def recalls(self) -> AsyncGenerator[str | None]:
-        """Yield the id of an organization for each recall of its quota leases, by any process (D42).
+        """Yield the id of an organization for each recall of its leases, by any process (D42).
 
         Each change to the keys or the plan of an organization recalls its leases: a verb sends the
         recall together with the change, so that it costs no call. The first step includes the
