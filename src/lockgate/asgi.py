@@ -1,6 +1,8 @@
 """The ASGI adapter: a gate before any ASGI application, HTTP and WebSockets.
 
-app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:read"})
+Use::
+
+    app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:read"})
 """
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
@@ -52,7 +54,7 @@ class GateMiddleware:
 
     Args:
         app: the application.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
             :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
@@ -64,7 +66,7 @@ class GateMiddleware:
             audit, called when the server starts.
 
     Raises:
-        ConfigurationError: a rule that cannot be, a store that would block the event loop, or a
+        ConfigurationError: a rule that is malformed, a store that would block the event loop, or a
             strict audit of routes that are not known.
     """
 
@@ -211,7 +213,7 @@ def protect(
 
     Args:
         app: the application.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what other routes require: a
             scope or a :class:`~lockgate.Rule`. A path that no rule names needs a valid key.
@@ -223,7 +225,7 @@ def protect(
             ``.app``; or a function that gives the routes of another kind of application.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the store would
+        ConfigurationError: an argument is of the wrong kind, a rule is malformed, the store would
             block the event loop, or a strict audit of routes that are not known.
     """
     combined = combined_rules(app, gate, public, rules)
@@ -302,7 +304,7 @@ async def reply_of(
 
     Args:
         operation: one of :func:`operation_apps`.
-        scope: of the request.
+        scope: the ASGI scope of the request.
         params: the parameters of its path.
         read: reads its body.
     """

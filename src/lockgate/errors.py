@@ -503,7 +503,8 @@ class RateLimitExceeded(Refusal):
         ends_at: the instant in microseconds at which a temporary limit below the cost ends;
             None: the limit has no end, or the cost fits.
         limit_name: the name of the limit that has the window; None: the plan has it (D40).
-        held: of the units used, those of holds that are out; None: no hold was refused (D41).
+        held: the units of holds that are out, included in ``used``; None: no hold was refused
+            (D41).
         since: the instant of the decision, in microseconds.
         until: the instant, in microseconds, until which a request of cost 1 gets the same refusal
             unless a key or plan changes.

@@ -526,7 +526,7 @@ class Gate:
         Args:
             organization: the owner of the windows.
             limits: named limits; the reading ends with their windows.
-            reading: of an admission.
+            reading: the reading of an admission.
             cost: units that it took from each window.
             is_subject: whether the owner is a subject outside of any organization.
         """

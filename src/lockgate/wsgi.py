@@ -1,6 +1,8 @@
 """The WSGI adapter: a gate before any WSGI application, for threads, without an event loop.
 
-app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:read"})
+Use::
+
+    app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:read"})
 """
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
@@ -48,7 +50,7 @@ class GateMiddleware:
 
     Args:
         app: the application.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         rules: by ``"METHOD /path"``: the scope that is required, a :class:`~lockgate.Rule`, or
             :data:`~lockgate.PUBLIC`. A path that no rule names needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
@@ -208,7 +210,7 @@ def protect(
 
     Args:
         app: the application.
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what other routes require: a
             scope or a :class:`~lockgate.Rule`. A path that no rule names needs a valid key.
@@ -218,7 +220,7 @@ def protect(
         routes: gives the routes of the application; None: there is no audit.
 
     Raises:
-        ConfigurationError: an argument is of the wrong kind, a rule cannot be, the gate's store
+        ConfigurationError: an argument is of the wrong kind, a rule is malformed, the gate's store
             needs an event loop, a strict audit found something, or has no routes to look at.
     """
     combined = combined_rules(app, gate, public, rules)
@@ -309,7 +311,7 @@ def guarded_operation(
     """Return the operations on one path, guarded; ``environ`` holds the path's parameters.
 
     Args:
-        gate: whose operations they are.
+        gate: the gate whose operations they are.
         by_method: the operations.
         reader: reads the body of a request.
     """

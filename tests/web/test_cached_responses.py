@@ -130,7 +130,7 @@ async def test_shadow_mode_caches_no_refusal() -> None:
     service = Service(observer=None)
     service.app = GateMiddleware(ok, service.gate, RULES, shadow="all")
     assert {(await service.call(0, "/one"))[0] for _ in range(9)} == {200}
-    assert service.app.guard.denials.known == {}
+    assert service.app.guard.cached_responses.known == {}
 
 
 async def test_a_store_that_does_not_see_every_change_is_asked_each_time(
@@ -140,7 +140,7 @@ async def test_a_store_that_does_not_see_every_change_is_asked_each_time(
     monkeypatch.setattr(service.gate.store, "local_version", None)
     for _ in range(9):
         await service.call(0, "/one")
-    assert service.app.guard.denials.known == {}
+    assert service.app.guard.cached_responses.known == {}
 
 
 async def test_the_number_of_cached_responses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,4 +150,4 @@ async def test_the_number_of_cached_responses_is_bounded(monkeypatch: pytest.Mon
         await service.call(key, "/one")
     for key in (0, 1, 2):
         await service.call(key, "/one")
-    assert len(service.app.guard.denials.known) == 2
+    assert len(service.app.guard.cached_responses.known) == 2

@@ -87,7 +87,7 @@ def hit_leased(
         leases: those that are out.
         windows: the windows of the plan that holds now.
         now: the instant of the call, in microseconds.
-        cost: of the call, 1 to :data:`~lockgate.core.sliding_window.LARGEST`.
+        cost: the units to admit, 1 to :data:`~lockgate.core.sliding_window.LARGEST`.
         request: leases to settle, and the one to grant; None: neither.
 
     Returns:
@@ -186,8 +186,8 @@ def granted(
 
     Args:
         leases: as :func:`current` returns them.
-        windows: of the plan, not lowered.
-        reading: of the hit, with its cost counted.
+        windows: the windows of the plan, not lowered.
+        reading: the reading of the hit, with its cost counted.
         request: what the process asks for.
     """
     if not reading.allowed or len(leases) >= LEASES_AT_MOST:

@@ -162,7 +162,7 @@ class Holds:
         """Replace a hold by the units that were used; the rest is free at once.
 
         Args:
-            id: of the hold, in any process.
+            id: the id of the hold, in any process.
             used: as :data:`Used` says. More than was held is counted too, and reported by the event
                 ``hold_overrun``. A limit by key is passed over for a caller without a key.
 

@@ -27,7 +27,7 @@ class Lifespan:
         gate: is prepared at the start and flushed at the end.
         guard: tells at the end what it has only watched.
         start: audits the routes.
-        send: of the server.
+        send: the server's callable for messages.
     """
 
     def __init__(self, gate: Gate, guard: Guard, start: Callable[[], None], send: Send) -> None:

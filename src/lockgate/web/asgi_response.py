@@ -41,7 +41,7 @@ class Exchange(AsgiRequest):
 
     Attributes:
         entry: the record of the admission.
-        send: of the server.
+        send: the server's callable for messages.
     """
 
     __slots__ = ("entry", "send")
@@ -55,7 +55,7 @@ class Exchange(AsgiRequest):
         of several parts, a WebSocket.
 
         Args:
-            message: of the application, which keeps it.
+            message: the application's message, which stays as it is.
         """
         entry, send, kind = self.entry, self.send, message["type"]
         if entry.has_started:

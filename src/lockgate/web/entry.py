@@ -51,7 +51,8 @@ class Entry:
         has_started: whether the response has begun, so that no refusal can replace it.
         has_ended: whether its last message was sent.
         has_length: whether a WSGI response tells how long it is.
-        task: of an ASGI application whose response may be a stream that ends with its key.
+        task: the task of an ASGI application whose response may be a stream that ends with its
+            key.
         is_watched: whether the response is one of the gate's open streams.
         refusal: why the stream has to end; None: it may continue.
     """

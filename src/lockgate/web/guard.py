@@ -59,7 +59,7 @@ class Guard:
     """Stands before an application: lets a request in, or raises the refusal to answer with.
 
     Args:
-        gate: decides.
+        gate: the gate that admits or refuses each request.
         rules: by ``"METHOD /path"``, what a request must bring; see
             :class:`~lockgate.core.rule_book.RuleBook`. Everything else needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
@@ -97,7 +97,7 @@ class Guard:
         self.shadow: Final = shadow_mode(shadow)
         self.watch: Final = Watch(gate.events)
         self.streams: Final = gate.streams
-        self.denials: Final = CachedResponses(gate)
+        self.cached_responses: Final = CachedResponses(gate)
         self.audited = False
         """Whether the routes of the application are known."""
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
@@ -140,8 +140,8 @@ class Guard:
             elif (token := self._known.find(authorizations)) is None:
                 principal = await self._look_up(caller, rule, authorizations)
             else:
-                if self.denials.known:
-                    await self.denials.peek(token, rule)
+                if self.cached_responses.known:
+                    await self.cached_responses.peek(token, rule)
                 local_version = self._store.local_version
                 try:
                     principal = await gate.admit_header(
@@ -156,7 +156,7 @@ class Guard:
                     )
                 except RateLimitExceeded as refusal:
                     if not self.shadow:
-                        self.denials.remember(token, rule, refusal, local_version)
+                        self.cached_responses.remember(token, rule, refusal, local_version)
                     raise
         except table.Repeated:
             raise
@@ -236,7 +236,7 @@ class Guard:
 
         Args:
             rule: the one that this guard charged.
-            method: of the request; GET for a WebSocket handshake.
+            method: the method of the request; GET for a WebSocket handshake.
             template: the path of the matched route, parameters written ``{name}``.
             caller: makes the request, to report a mismatch.
             host: the host that the route is bound to; None: any.

@@ -339,7 +339,7 @@ class Admissions(Store):
         """Return the call of an admission that is charged to named limits.
 
         Args:
-            key_hint: of the key.
+            key_hint: the hint of the key.
             named: the windows of the named limits.
             begun: the start of a call without them.
             request: the end of a call.
@@ -644,7 +644,7 @@ def _leased(key_hint: KeyHint, lease: LeaseRequest, begun: bytes, request: bytes
     """Return the call of an admission that settles leases and asks for one.
 
     Args:
-        key_hint: of the key.
+        key_hint: the hint of the key.
         lease: what is asked.
         begun: the start of a call without it.
         request: the end of a call.

@@ -80,7 +80,7 @@ class FileRecalls(Recalls):
 
     Args:
         tables: the tables.
-        dialect: of SQLite.
+        dialect: the dialect of SQLite.
     """
 
     def __init__(self, tables: Tables, dialect: Dialect) -> None:
@@ -114,7 +114,7 @@ class Notifications(Recalls):
 
     Args:
         tables: the tables.
-        prefix: of the tables' names: all stores of a database share the channel.
+        prefix: the prefix of the tables' names: all stores of a database share the channel.
         driver: its name, as SQLAlchemy has it.
     """
 

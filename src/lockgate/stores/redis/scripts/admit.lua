@@ -4,9 +4,10 @@
 -- ARGV: the key hint, which is the field of the key's record, that of its usage, the record, and the
 -- plan assignment or an empty string; then the windows of the plan with the request.
 --
--- Returns the verdict with the reading and the key's usage; of an expired key, or a plan with a limit
--- that has ended, the verdict, the instant and the usage. Where the hint differs from what is kept, nothing is charged and the fresh record,
--- usage and plan assignment are returned: so a revocation and a change of plan hold from this call on.
+-- Returns, for an admitted or limited request, the verdict with the reading and the key's usage; for an
+-- expired key, or a plan with a limit that has ended, the verdict, the instant and the usage. Where the
+-- hint differs from the record, charges nothing and returns the fresh record, usage and plan assignment:
+-- so a revocation and a change of plan hold from this call on.
 -- Returns nil if the request was sent before and may have been charged then (D33).
 
 local windows, plan = KEYS[2], ARGV[5]
