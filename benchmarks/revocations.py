@@ -241,7 +241,7 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="few trials, to see that all runs")
     options.add_argument("--far", action="store_true", help="count round trips only")
     chosen = options.parse_args()
-    near, away = (20, 20) if chosen.quick else (1000, 200)
+    near, away = (20, 20) if chosen.quick else (1000, 60)
     about = Run("benchmarks.revocations", "sqlalchemy", "redis", "psycopg", "pymysql")
     with ExitStack() as stack:
         urls = dict(zip(FAR, _servers(stack), strict=True))
