@@ -125,7 +125,7 @@ def test_the_printed_commands_work_when_pasted(demo: Running) -> None:
     assert '"text":"SAY HELLO TO THE WORLD","usage":{"tokens":5}' in body
     line, body = pasted(complete)
     assert line == "HTTP/1.1 429 Too Many Requests"
-    assert '"limits":{"type":"minute","limit":1000,"used":5,"name":"tokens"}' in body
+    assert '"limits":{"type":"minute","limit":1000,"used":5,"name":"tokens","held":0}' in body
     line, body = pasted(
         f"{complete} -H 'Content-Type: application/json' -d '{{\"max_tokens\": 2}}'"
     )
