@@ -75,9 +75,9 @@ _CHANGES: Final = frozenset(
 )
 """Verbs after which this process repeats no earlier refusal."""
 _LATE: Final = (
-    "%s did not answer within %.2g s: see whether its server hangs, is overloaded, waits for a "
-    "lock or cannot be reached, and whether this machine is overloaded; if it is only slow, give "
-    "the gate a longer deadline, StoreOptions(deadline=...)."
+    "%s did not answer %s: see whether its server hangs, is overloaded, waits for a lock or cannot "
+    "be reached, and whether this machine is overloaded; if it is only slow, give the gate a "
+    "longer deadline, StoreOptions(deadline=...)."
 )
 _GRACE: Final = 2.0
 """Seconds that closing waits."""
@@ -151,7 +151,7 @@ class ResilientStore(Wrapper):
             try:
                 await self._reach(self.inner.ready, (), {})
             except TimeoutError:
-                self._tell_late(STARTING)
+                self._tell_late("when this process started")
                 raise
             self.patience.begin()
             if self._owns_refusals:
@@ -318,7 +318,7 @@ class ResilientStore(Wrapper):
                 try:
                     answer = await self._reach(call, args, kwargs)
                 except TimeoutError:
-                    self._tell_late(self._unhurried)
+                    self._tell_late(f"within {self._unhurried:g} s")
                     raise
             if verb in ANSWERED_LATER:
                 await leases_ended(self, organization_of(args))
@@ -365,7 +365,10 @@ class ResilientStore(Wrapper):
             self._metrics.call(StoreCall(self.system, verb, seconds, error))
         is_full = until - started_at >= self._deadline / 2
         if is_full and isinstance(failure, TimeoutError):
-            self._tell_late(until - started_at)
+            # One text for all that may wait longer, so that it is logged once a minute.
+            is_new = until - started_at > 1.5 * self._deadline
+            new, warm = "in the first seconds of this process", f"within {self._deadline:g} s"
+            self._tell_late(new if is_new else warm)
         if self._has_breakers:
             return
         breaker = self.breaker
@@ -380,8 +383,8 @@ class ResilientStore(Wrapper):
         else:
             breaker.dropped(trying)
 
-    def _tell_late(self, seconds: float) -> None:
-        self._late.error(_LATE % (type(self.inner).__name__, seconds))
+    def _tell_late(self, when: str) -> None:
+        self._late.error(_LATE % (type(self.inner).__name__, when))
 
     def _seconds(self) -> float:
         return self.patience.seconds(self._deadline)
