@@ -91,6 +91,21 @@ async def test_an_asynchronous_block_that_ends_in_an_outage_is_settled_by_close(
     assert (usage.used, usage.held) == (30, 0)
 
 
+async def test_a_gate_that_is_closed_in_an_outage_tells_how_many_holds_it_leaves(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    for _ in range(2):
+        async with bench.gate.hold("org_1", {TOKENS: 40}) as hold:
+            bench.store.away = True
+            hold.used(30)
+    await bench.gate.close()
+    assert [event.name for event in bench.told].count("hold_lost") == 2
+    assert "2 holds are used in full at their deadlines" in caplog.text
+    (usage,) = await bench.gate.holds.usage("org_1")
+    assert usage.held == 80
+
+
 async def test_the_event_loop_settles_in_the_background() -> None:
     bench = Bench()
     async with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
@@ -148,7 +163,7 @@ def test_the_number_of_settlements_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_settlement_that_always_fails_does_not_stop_the_others() -> None:
-    holds, settled = Bench().gate.holds, list[str]()
+    holds, settled, lost = Bench().gate.holds, list[str](), list[str]()
 
     async def settle(id: str, used: Any = None) -> bool:
         if id == "broken":
@@ -156,13 +171,18 @@ def test_a_settlement_that_always_fails_does_not_stop_the_others() -> None:
         settled.append(id)
         return True
 
+    def lose(id: str) -> None:
+        lost.append(id)
+
     holds.settle = settle  # type: ignore[method-assign]
+    holds.lose = lose  # type: ignore[method-assign]
     for id in ("broken", "a", "b"):
         holds.late.add(id, 1, 60)
     run(holds.flush())
     assert settled == []
     run(holds.close())
     assert settled == ["a", "b"]
+    assert lost == ["broken"]
 
 
 def test_a_child_process_leaves_settlements_to_its_parent() -> None:

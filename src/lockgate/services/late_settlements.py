@@ -4,6 +4,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..errors import StoreUnavailable
+from ..events import logger
 from ..stores.runtime.background import BackgroundTask
 from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 from .hold_block import Used
@@ -11,6 +12,10 @@ from .hold_block import Used
 if TYPE_CHECKING:
     from .holds import Holds
 
+_LEFT: Final = (
+    "The gate was closed while its store did not answer: %d holds are used in full at their "
+    "deadlines, whatever their work has used."
+)
 AT_MOST: Final = 10_000
 """The most settlements that are kept; a further hold is used in full at its deadline."""
 
@@ -61,9 +66,15 @@ class LateSettlements:
             await self._background.finish(self._send())
 
     async def close(self) -> None:
-        """Send all settlements for the last time."""
+        """Send all settlements for the last time, and report those without an answer."""
         await self.flush()
         await self._background.close()
+        with self._lock:
+            left, self._late = self._late, {}
+        for id in left:
+            self._holds.lose(id)
+        if left:
+            logger.warning(_LEFT, len(left))
 
     async def _send(self) -> None:
         for id, (used, until) in [*self._late.items()]:
