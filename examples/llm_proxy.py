@@ -11,6 +11,7 @@ Make the pepper once, name a service that speaks OpenAI's protocol, and serve::
 """
 
 import json
+import logging
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -59,7 +60,11 @@ gate = Gate(
     plans=PlanBook(PLANS, custom=[], default="starter"),
     hold_options=HoldOptions(limits=[*LIMITS, *MONTHS.values()]),
 )
-upstream = httpx.AsyncClient(base_url=os.environ.get("LLM_URL", "http://127.0.0.1:11434"))
+# A client that leaves before the model answers is noticed when this time has passed.
+PATIENCE = httpx.Timeout(5, read=30)
+LLM_URL = os.environ.get("LLM_URL", "http://127.0.0.1:11434")
+upstream = httpx.AsyncClient(base_url=LLM_URL, timeout=PATIENCE)
+logger = logging.getLogger("llm_proxy")
 
 
 class Message(BaseModel):
@@ -154,8 +159,8 @@ async def complete(chat: Chat, meter: Annotated[Meter, Depends(metered)]) -> Res
             body = json.loads(await answer.aread())
             meter.used(usage_of(body["usage"]))
             return JSONResponse(body)
-    except httpx.HTTPError:
-        pass
+    except httpx.HTTPError as failure:
+        logger.warning("%s did not answer: %r", LLM_URL, failure)
     return JSONResponse({"error": "The model does not answer.", "code": "MODEL_FAILED"}, 502)
 
 
