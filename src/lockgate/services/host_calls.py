@@ -1,13 +1,17 @@
 """Calls of the host's functions, which may block, hang or raise."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from inspect import isawaitable
 from threading import BoundedSemaphore, Thread
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from ..sync import outcome
+
+SignerKeys: TypeAlias = Callable[[], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
+"""A plain or ``async`` function that returns the senders' public keys as GitHub's API does:
+``{"public_keys": [{"key_identifier": "...", "key": "-----BEGIN PUBLIC KEY-----..."}]}``."""
 
 _HANGING_AT_MOST: Final = 16
 

@@ -4,11 +4,11 @@ The protocol comes from GitHub's secret scanning partner program; other senders 
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from ..core.api_keys import ApiKey, KeyState
 from ..core.bounded_dict import BoundedDict
@@ -24,7 +24,7 @@ from ..errors import (
 )
 from ..events import Events, logger
 from ..stores.base import Store
-from .host_calls import HostCalls
+from .host_calls import HostCalls, SignerKeys
 from .imported_keys import ImportedKeys
 from .keys import Keys
 from .rejected_rows import RejectedRows
@@ -65,10 +65,6 @@ class LeakedKey(NamedTuple):
     revoked: bool
     """Whether it is revoked now."""
 
-
-SignerKeys: TypeAlias = Callable[[], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
-"""A plain or ``async`` function that returns the senders' public keys as GitHub's API does:
-``{"public_keys": [{"key_identifier": "...", "key": "-----BEGIN PUBLIC KEY-----..."}]}``."""
 
 OnLeak: TypeAlias = Callable[[Sequence[LeakedKey]], object | Awaitable[object]]
 """A plain or ``async`` function that takes the leaked keys of one report."""

@@ -22,8 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 from ..errors import LeakReportsUnavailable, ReportNotAccepted
 from ..events import Events, logger
 from ..stores.runtime.shared_fetch import NothingFetched, SharedFetch, Withdrawn
-from .host_calls import result_of
-from .leak_reports import SignerKeys
+from .host_calls import SignerKeys, result_of
 
 MAX_AGE: Final = 3600.0
 """Seconds after which the keys of the signers are read again."""
