@@ -205,26 +205,27 @@ class Ledger:
 
         Returns None if its organization has no row yet.
         """
-        owner = write_id(charge.organization)
-        expected = _expected(charge)[:JOINED_AT_MOST]
-        ids = [limit_id(owner, name) for name in expected]
-        if ids:
-            held = self._database.hold_with_limits(cursor, owner, _handle_of(charge), ids)
+        owner, handle = write_id(charge.organization), _handle_of(charge)
+        is_limited = _has_limits(charge)
+        expected = _expected(charge)[:JOINED_AT_MOST] if is_limited else ()
+        if expected:
+            ids = [limit_id(owner, name) for name in expected]
+            held = self._database.hold_with_limits(cursor, owner, handle, ids)
         else:
-            held = self._database.hold(cursor, (owner,), (_handle_of(charge),))
+            held = self._database.hold(cursor, (owner,), (handle,))
         if not held.owners:
             return None
         account = _Account(held.owners[0])
         key = _key_of(held.keys[0], account) if held.keys else None
         clock = _clock(cursor, held)
         limits: _Named = None
-        if _has_limits(charge):
+        if is_limited:
             limits = _named(account, charge, key, clock)
             names = _fields(charge, limits)
             for place, name in enumerate(expected):
                 value, day = held.limits[2 * place : 2 * place + 2]
                 if value is not None and name in names:
-                    account.read_limit(name, ids[place], value, day)
+                    account.read_limit(name, limit_id(owner, name), value, day)
             if len(account.limits) < len(names):
                 missing = [(account, name) for name in names if name not in account.limits]
                 self._read_limits(cursor, missing)
@@ -328,9 +329,9 @@ _Named = LimitWindows | Exception | None
 
 def _has_limits(charge: Charge) -> bool:
     """Return whether a charge needs rows of named limits or budgets."""
-    if isinstance(charge, Holding | Settling):
-        return isinstance(charge, Holding)
-    return charge.limits is not None
+    if isinstance(charge, Admit):
+        return charge.limits is not None
+    return isinstance(charge, Holding) or (isinstance(charge, Hit) and charge.limits is not None)
 
 
 def _fields(charge: Charge, limits: _Named) -> Sequence[str]:
@@ -411,15 +412,15 @@ def _judge(
     if isinstance(limits, Exception):
         return limits
     try:
+        if isinstance(charge, Admit):
+            if isinstance(key, UnreadableState):
+                return key
+            return _admit(charge, account, key, now, limits)
         if isinstance(charge, Hit):
             return account.hit(charge.windows, now, charge.cost, limits)
         if isinstance(charge, Holding):
             return account.hold(charge.action, now)
-        if isinstance(charge, Settling):
-            return account.settle(charge.windows, now, charge.settled)
-        if isinstance(key, UnreadableState):
-            return key
-        return _admit(charge, account, key, now, limits)
+        return account.settle(charge.windows, now, charge.settled)
     except Exception as mistake:
         return mistake
 
@@ -537,7 +538,7 @@ class _Account:
         limits: LimitWindows | None = None,
     ) -> Reading:
         """Charge the windows, and named limits with them."""
-        self._read_windows(windows)
+        state = self._read_windows(windows)
         if self.leases and windows:
             if limits is None:
                 return self.hit_leased(windows, now, cost)[0]
@@ -546,7 +547,7 @@ class _Account:
             return until_settled(reading, self.leases)
         if limits is not None:
             return self._hit_limited(windows, now, cost, limits)
-        reading, state = hit(self.state or (), windows, now, cost)
+        reading, state = hit(state, windows, now, cost)
         self._keep(state, windows, now)
         return reading
 

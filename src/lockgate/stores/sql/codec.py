@@ -84,7 +84,8 @@ def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
     parts = [_HEAD.pack(_LEASED if leases else _FORMAT, len(state))]
     for used, oldest, first, last, count, older in state:
         parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
-    parts += (_LEASE.pack(bytes.fromhex(id), *numbers) for id, *numbers in leases)
+    if leases:
+        parts += [_LEASE.pack(bytes.fromhex(id), *numbers) for id, *numbers in leases]
     return b"".join(parts)
 
 
