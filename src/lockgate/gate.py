@@ -298,7 +298,7 @@ class Gate:
 
         The ASGI middleware calls it when the lifespan starts, the WSGI middleware in the first
         request of a process. Without either, call it before the first request. Connecting may take
-        5 seconds, independently of the deadline of requests.
+        10 seconds, independently of the deadline of requests.
 
         Raises:
             ConfigurationError: the tables are of another revision, or sessions are verified and no
