@@ -22,19 +22,18 @@ from random import Random
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
-from sqlalchemy import create_engine
-
-from lockgate import Gate, MemoryStore, Plan, PlanBook, migrations, run
+from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.key_format import KeyFormat, Token
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.leasing import LeasingStore
-from tests.servers import postgres, redis_server
+from tests.servers import mariadb, postgres, redis_cluster, redis_server
 
 from .contenders import REDIS
 from .http import compare
 from .measure import Spread, in_turns, ratio, table
 from .pages import Cells, Part, Run, Table, parser
+from .tables import with_tables
 from .workload import draft, random_keys
 
 _TICK = 5_000
@@ -66,14 +65,20 @@ SIMULATED = Part(
         ),
     ),
 )
-STORES = ("SQLite", "PostgreSQL", "Redis")
+STORES = ("SQLite", "PostgreSQL", "MariaDB", "Redis", "Redis Cluster")
 FLIGHTS = (1, 32)
 SPEED = Part(
     "lease-speed",
     "scale.md",
     (
         Table(
-            ("admissions a second of one organization", "without", "with leases", "times"),
+            (
+                "admissions a second of one organization",
+                "without",
+                "with leases",
+                "times",
+                "time of an admission from a lease, of one in memory",
+            ),
             tuple(f"{store}, {flight} in flight" for store in STORES for flight in FLIGHTS),
         ),
     ),
@@ -179,22 +184,33 @@ def _key(store: MemoryStore) -> Token:
 
 
 def measured(name: str, url: str, rounds: int, number: int) -> dict[int, tuple[Spread, ...]]:
-    """Return admissions a second without and with leases, and their ratio, by flight."""
+    """Return admissions a second without and with leases, their ratio, and the ratio of the time
+    with leases to that of a store in memory, by flight."""
     most = 10**9
     plans = PlanBook([Plan("bench", most, most, most, None)], default="bench")
     loop = asyncio.new_event_loop()
-    gates = {
-        lease: Gate(url, brand="acme", peppers=[_PEPPER], plans=plans, lease=lease)
-        for lease in (None, 1.0)
-    }
-    for gate in gates.values():
-        loop.run_until_complete(gate.ready())
-    made = loop.run_until_complete(gates[None].keys.create(f"org_{name}", "bench", ["*"]))
 
-    def turn(gate: Gate, flight: int) -> Callable[[], float]:
+    def gate_on(url: str, lease: float | None) -> Gate:
+        gate = Gate(url, brand="acme", peppers=[_PEPPER], plans=plans, lease=lease)
+        loop.run_until_complete(gate.ready())
+        return gate
+
+    gates = {
+        "without": gate_on(url, None),
+        "leased": gate_on(url, 1.0),
+        "memory": gate_on("memory://", None),
+    }
+    organization = f"org_{name}"
+    made = loop.run_until_complete(gates["without"].keys.create(organization, "bench", ["*"]))
+    local = loop.run_until_complete(gates["memory"].keys.create(organization, "bench", ["*"]))
+    texts = {"without": made.text, "leased": made.text, "memory": local.text}
+
+    def turn(way: str, flight: int) -> Callable[[], float]:
+        gate, text = gates[way], texts[way]
+
         async def caller() -> None:
             for _ in range(number // flight):
-                await gate.authenticate(made.text)
+                await gate.authenticate(text)
 
         async def all() -> None:
             await asyncio.gather(*(caller() for _ in range(flight)))
@@ -208,12 +224,12 @@ def measured(name: str, url: str, rounds: int, number: int) -> dict[int, tuple[S
 
     found: dict[int, tuple[Spread, ...]] = {}
     for flight in FLIGHTS:
-        turns = {f"{lease}": turn(gate, flight) for lease, gate in gates.items()}
-        figures = in_turns(turns, rounds)
+        figures = in_turns({way: turn(way, flight) for way in gates}, rounds)
         found[flight] = (
-            Spread.of(figures["None"]),
-            Spread.of(figures["1.0"]),
-            ratio(figures, "1.0", "None"),
+            Spread.of(figures["without"]),
+            Spread.of(figures["leased"]),
+            ratio(figures, "leased", "without"),
+            ratio(figures, "memory", "leased"),
         )
     for gate in gates.values():
         loop.run_until_complete(gate.close())
@@ -250,6 +266,7 @@ def together(url: str, text: str, processes: int, seconds: float) -> float:
         mine, its = context.Pipe()
         process = context.Process(target=_admit, args=(url, text, seconds, its))
         process.start()
+        its.close()  # Else the end of a process that failed would go unseen.
         running.append((process, mine))
     for _, counts in running:
         counts.recv()
@@ -293,7 +310,7 @@ def main() -> None:
     chosen = options.parse_args()
     rounds, number = (3, 500) if chosen.quick else (9, 4000)
     seconds = 1 if chosen.quick else 3
-    about = Run("benchmarks.leases", "sqlalchemy", "redis", "psycopg")
+    about = Run("benchmarks.leases", "sqlalchemy", "redis", "psycopg", "pymysql", "asyncmy")
     fleets: Cells = {fleet.name: simulated(fleet) for fleet in FLEETS}
     _show(SIMULATED, fleets)
     cells: dict[str, tuple[str, ...]] = {}
@@ -301,16 +318,22 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         server = stack.enter_context(redis_server())
-        url = stack.enter_context(postgres()).create("leases")
-        engine = create_engine(url)
-        migrations.upgrade(engine)
-        engine.dispose()
-        urls = f"sqlite:///{folder / 'leases.db'}?mode=rwc", url, server.url()
+        urls = (
+            f"sqlite:///{folder / 'leases.db'}?mode=rwc",
+            with_tables(stack.enter_context(postgres()).create("leases")),
+            with_tables(stack.enter_context(mariadb()).create("leases")),
+            server.url(),
+            stack.enter_context(redis_cluster()).url(),
+        )
         for name, store in zip(STORES, urls, strict=True):
             for flight, found in measured(name, store, rounds, number).items():
-                without, leased, times = found
-                row = f"{without.median:,.0f}", f"{leased.median:,.0f}", f"{times:.1f}"
-                cells[f"{name}, {flight} in flight"] = row
+                without, leased, times, of_memory = found
+                cells[f"{name}, {flight} in flight"] = (
+                    f"{without.median:,.0f}",
+                    f"{leased.median:,.0f}",
+                    f"{times:.1f}",
+                    f"{of_memory:.2f}",
+                )
             of_fleets[name] = fleet(name, store, min(rounds, 5), seconds)
         over_http = served(server.url(), rounds, seconds)
     _show(SPEED, cells)

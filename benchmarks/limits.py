@@ -11,9 +11,7 @@ from secrets import token_hex
 from time import perf_counter
 from typing import Any
 
-from sqlalchemy import create_engine
-
-from lockgate import Limit, MemoryStore, Plan, PlanBook, Store, migrations, run
+from lockgate import Limit, MemoryStore, Plan, PlanBook, Store, run
 from lockgate.core.holds import HoldAction, Settle, Take, budgets
 from lockgate.core.key_format import KeyFormat
 from lockgate.core.limits import windows_of
@@ -24,6 +22,7 @@ from lockgate.stores.sql import SqlStore
 from tests.servers import postgres, redis_server
 
 from .measure import in_turns, ratio, table
+from .tables import with_tables
 from .workload import draft, random_keys
 
 MOST = 10**9
@@ -46,10 +45,7 @@ def main(quick: bool) -> None:
 def _stores(stack: ExitStack) -> dict[str, Store]:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     redis = stack.enter_context(redis_server())
-    url = stack.enter_context(postgres()).create("limits")
-    engine = create_engine(url)
-    migrations.upgrade(engine)
-    engine.dispose()
+    url = with_tables(stack.enter_context(postgres()).create("limits"))
     return {
         "memory": MemoryStore(),
         "SQLite, one caller": SqlStore(f"sqlite:///{folder / 'limits.db'}?mode=rwc"),

@@ -23,9 +23,9 @@ from statistics import median
 from time import monotonic
 from typing import NamedTuple
 
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import make_url
 
-from lockgate import Gate, Plan, PlanBook, migrations
+from lockgate import Gate, Plan, PlanBook
 from lockgate.errors import RateLimitExceeded, Unauthenticated
 from lockgate.options import StoreOptions
 from tests.servers import mariadb, postgres, redis_server
@@ -33,6 +33,7 @@ from tests.servers import mariadb, postgres, redis_server
 from .far import far
 from .measure import table
 from .pages import Cells, Part, Run, Table, parser
+from .tables import with_tables
 
 _PROCESSES = 4
 _ORGANIZATIONS = 8
@@ -144,6 +145,7 @@ def workers(url: str, pause: float) -> Iterator[list[Connection]]:
         mine, its = context.Pipe()
         process = context.Process(target=_work, args=(url, pause, its))
         process.start()
+        its.close()  # Else the end of a process that failed would go unseen.
         running.append((process, mine))
     pipes = [mine for _, mine in running]
     for pipe in pipes:
@@ -259,7 +261,7 @@ def main() -> None:
 def _servers(stack: ExitStack) -> tuple[str, ...]:
     """Start the servers of :data:`FAR`; return their URLs."""
     redis = stack.enter_context(redis_server()).url()
-    return redis, _with_tables(stack.enter_context(postgres()).create("revocations"))
+    return redis, with_tables(stack.enter_context(postgres()).create("revocations"))
 
 
 def _others(stack: ExitStack) -> dict[str, str]:
@@ -267,16 +269,8 @@ def _others(stack: ExitStack) -> dict[str, str]:
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     return {
         "SQLite": f"sqlite:///{folder / 'revocations.db'}?mode=rwc",
-        "MariaDB": _with_tables(stack.enter_context(mariadb()).create("revocations")),
+        "MariaDB": with_tables(stack.enter_context(mariadb()).create("revocations")),
     }
-
-
-def _with_tables(url: str) -> str:
-    """Make the tables of lockgate in a database."""
-    engine = create_engine(url.replace("mysql:", "mysql+pymysql:"))
-    migrations.upgrade(engine)
-    engine.dispose()
-    return url
 
 
 def _measure(urls: Mapping[str, str], trials: int) -> dict[str, tuple[str, ...]]:
