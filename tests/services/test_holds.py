@@ -92,6 +92,50 @@ def test_an_exception_settles_what_was_named_or_all(used: int | None, left: int)
     assert left == 0 or bench.fits(left)
 
 
+MISTAKES: Any = [{"tokns": 12}, -1]
+"""Arguments of `used` that raise."""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+def test_a_call_that_raises_voids_what_was_named_before(mistake: Any) -> None:
+    bench = Bench()
+
+    def work() -> None:
+        with bench.gate.hold("org_1", {TOKENS: 60}) as hold:
+            hold.used(0)
+            hold.used(mistake)
+
+    with pytest.raises(ConfigurationError):
+        work()
+    assert bench.fits(40) and not bench.fits(41)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
+async def test_an_asynchronous_block_voids_what_was_named_before_a_call_that_raises(
+    mistake: Any,
+) -> None:
+    bench = Bench()
+
+    async def work() -> None:
+        async with bench.gate.hold("org_1", {TOKENS: 60}) as hold:
+            hold.used(0)
+            hold.used(mistake)
+
+    with pytest.raises(ConfigurationError):
+        await work()
+    (usage,) = await bench.gate.holds.usage("org_1")
+    assert (usage.used, usage.held) == (60, 0)
+
+
+def test_a_call_after_one_that_raised_counts_again() -> None:
+    bench = Bench()
+    with bench.gate.hold("org_1", {TOKENS: 60}) as hold:
+        with pytest.raises(ConfigurationError, match="not of 'tokns'"):
+            hold.used({"tokns": 12})
+        hold.used({"tokens": 12})
+    assert bench.fits(88) and not bench.fits(89)
+
+
 def test_several_limits_are_held_and_settled_together() -> None:
     bench = Bench()
     with bench.gate.hold("org_1", {INPUT: 90, OUTPUT: 50}) as hold:

@@ -47,6 +47,8 @@ class Service:
         """The model answers."""
         self.fails = False
         """With an error."""
+        self.limit = "tokens"
+        """The name by which the parts of the answer are accounted."""
         self.streamed = 0
 
     async def ask(self) -> None:
@@ -60,7 +62,7 @@ class Service:
 
     def part(self, hold: Hold) -> bytes:
         self.streamed = min(90, self.streamed + 1)
-        hold.used(self.streamed)
+        hold.used({self.limit: self.streamed})
         return b"part\n" * 1000
 
     async def parts(self, hold: Hold) -> AsyncIterator[bytes]:
@@ -203,6 +205,20 @@ def test_a_client_that_leaves_in_the_middle_pays_what_was_streamed(
         assert service.used()[1] == 90
     assert settles(service)
     assert service.streamed
+
+
+def test_a_stream_that_misspells_the_limit_pays_all_that_was_held(
+    running: tuple[Service, Address],
+) -> None:
+    service, address = running
+    service.limit = "tokns"
+    service.answers.set()
+    with socket.create_connection(address, SECONDS) as connection:
+        connection.sendall(service.request(max_tokens=90))
+        while connection.recv(65536):
+            pass
+    until(lambda: service.used()[1] == 0)
+    assert service.used() == (90, 0)
 
 
 def test_a_model_that_fails_costs_nothing(running: tuple[Service, Address]) -> None:

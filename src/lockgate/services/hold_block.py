@@ -25,9 +25,10 @@ Used = Units | None
 class Hold(RenewedBlock):
     """Context manager of a hold: begins it on entry, renews it, settles it on exit.
 
-    On exit the units that :meth:`used` named are settled, without a call of it all that are held,
-    after an exception or a cancellation too. If the store is away at the end, they are settled in
-    the background until the deadline. If the process dies, all are used at the deadline.
+    On exit the units that the last call of :meth:`used` named are settled, after an exception or a
+    cancellation too. Without a call, or if the last one raised, all units held are settled. If the
+    store is away at the end, the units are settled in the background until the deadline. If the
+    process dies, all are used at the deadline.
 
     Attributes:
         id: the id of the hold, once the block has begun.
@@ -55,7 +56,8 @@ class Hold(RenewedBlock):
     def used(self, units: Units) -> None:
         """Name the units that were used, to be settled at the end of the block.
 
-        May be called again, with the sum so far: the latest call counts.
+        May be called again, with the sum so far: the latest call counts. A call that raises makes
+        the sum unknown, so that all units held are settled unless a later call names it.
 
         Args:
             units: a number where one limit is held; otherwise numbers by the limits or their names.
@@ -67,7 +69,11 @@ class Hold(RenewedBlock):
         """
         if self._names is None:
             raise ConfigurationError("The units that a hold used are named inside its block.")
-        used_of(self._names, units)
+        try:
+            used_of(self._names, units)
+        except Exception:  # Else a misspelled limit settles the 0 that a stream begins with.
+            self._used = None
+            raise
         self._used = units if isinstance(units, int) else dict(units.items())
 
     @property
