@@ -143,6 +143,7 @@ def test_budgets_of_holds_are_explained_with_what_is_held(url: str, drive: Drive
     assert drive(gate.holds.settle(first.id, 12))
     assert shown() == [("tokens", "hold", 100, 42, 30, 58)]
     assert drive(gate.holds.settle(second.id))
+    drive(gate.close())
 
 
 def test_limits_by_address_and_by_user_are_explained_where_these_are_given(
@@ -166,6 +167,7 @@ def test_limits_by_address_and_by_user_are_explained_where_these_are_given(
     assert drive(gate.explain("org_1", address="2001:db8::9")).refused is None
     full = drive(gate.explain("org_1", address="2001:db8::9", limits=[LOGINS])).refused
     assert full is not None and full.code == "RATE_LIMIT_EXCEEDED" and "'logins'" in full.advice
+    drive(gate.close())
 
 
 def test_the_window_that_refuses_for_longest_is_the_reason(clock: HandClock) -> None:
