@@ -2,7 +2,8 @@
 
 Each model has requests, input tokens and output tokens a minute, and each organization a budget of
 tokens a month by its plan. A request takes the most of all four that it can use, and settles what
-it used when its response has ended: whole, broken off, or never begun since the client has gone.
+it used when its response has ended: whole, broken off, or never begun. If the client leaves before
+the model answers, the call of the model is cancelled at once.
 
 Make the pepper once, name a service that speaks OpenAI's protocol, and serve::
 
@@ -18,13 +19,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Annotated, Literal, NamedTuple
 
 import httpx
-from fastapi import Depends, FastAPI, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
 
 from lockgate import Catalogue, Gate, Hold, Limit, Plan, PlanBook, run
 from lockgate.errors import InvalidRequest, Problem
-from lockgate.fastapi import Caller, protect, requires
+from lockgate.fastapi import Caller, cancel_on_disconnect, protect, requires
 from lockgate.options import HoldOptions
 
 
@@ -60,7 +61,6 @@ gate = Gate(
     plans=PlanBook(PLANS, custom=[], default="starter"),
     hold_options=HoldOptions(limits=[*LIMITS, *MONTHS.values()]),
 )
-# A client that leaves before the model answers is noticed when this time has passed.
 PATIENCE = httpx.Timeout(5, read=30)
 LLM_URL = os.environ.get("LLM_URL", "http://127.0.0.1:11434")
 upstream = httpx.AsyncClient(base_url=LLM_URL, timeout=PATIENCE)
@@ -141,26 +141,28 @@ async def health() -> dict[str, str]:
 
 
 @app.post("/v1/chat/completions", response_model=None)
-async def complete(chat: Chat, meter: Annotated[Meter, Depends(metered)]) -> Response:
+async def complete(
+    request: Request, chat: Chat, meter: Annotated[Meter, Depends(metered)]
+) -> Response:
     prompt, most = most_of(chat, meter.model)
     asked = {**chat.model_dump(), "max_tokens": most}
     if chat.stream:
         asked["stream_options"] = {"include_usage": True}
-    request = upstream.build_request("POST", "/v1/chat/completions", json=asked)
+    call = upstream.build_request("POST", "/v1/chat/completions", json=asked)
+    meter.used(Usage(prompt, 0))  # Also if the client leaves before the model answers.
     try:
-        answer = await upstream.send(request, stream=True)
+        async with cancel_on_disconnect(request):
+            answer = await upstream.send(call, stream=chat.stream)
         meter.exits.push_async_callback(answer.aclose)
+        if answer.is_success and chat.stream:
+            return StreamingResponse(events(answer, meter, prompt), media_type="text/event-stream")
         if answer.is_success:
-            meter.used(Usage(prompt, 0))
-            if chat.stream:
-                return StreamingResponse(
-                    events(answer, meter, prompt), media_type="text/event-stream"
-                )
-            body = json.loads(await answer.aread())
+            body = answer.json()
             meter.used(usage_of(body["usage"]))
             return JSONResponse(body)
     except httpx.HTTPError as failure:
         logger.warning("%s did not answer: %r", LLM_URL, failure)
+    meter.used(Usage(0, 0))
     return JSONResponse({"error": "The model does not answer.", "code": "MODEL_FAILED"}, 502)
 
 

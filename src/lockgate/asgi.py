@@ -25,6 +25,7 @@ from .web.asgi_lifespan import Lifespan
 from .web.asgi_request import AsgiRequest, ClientGone, body_reader
 from .web.asgi_response import Exchange, refuse, respond, set_unauthenticated_user
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
+from .web.disconnects import cancel_on_disconnect
 from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
 from .web.guard import PREFLIGHT
 from .web.key_header import guard_of
@@ -38,7 +39,15 @@ from .web.starlette_cors import Preflights
 from .web.starlette_errors import answer_refusals, starlette_in
 from .web.starlette_routes import RouteChecks, router_in, routes_of
 
-__all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
+__all__ = [
+    "Caller",
+    "GateMiddleware",
+    "audit",
+    "cancel_on_disconnect",
+    "operations",
+    "protect",
+    "requires",
+]
 
 _GUARDED: Final = frozenset({"http", "websocket"})
 
@@ -143,13 +152,13 @@ class GateMiddleware:
             scope["user"] = scope["auth"] = principal
             if guard.streams is not None and (outer is None or entry.within(self._gate) is None):
                 entry.task = current_task()  # Unless a gate outside watches the response.
-        exchange.entry, exchange.send = entry, send
+        exchange.entry, exchange.send, entry.receive = entry, send, receive
         app = self.preflights if entry.rule is PREFLIGHT else self.app
         try:
             if entry.slot is None:
-                await app(scope, receive, exchange.answer)
+                await app(scope, exchange.receive, exchange.answer)
             else:
-                await exchange.hold_slot(app, receive)
+                await exchange.hold_slot(app)
         except Refusal as refusal:
             await exchange.refuse(refusal)
         except CancelledError:

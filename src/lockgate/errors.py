@@ -35,6 +35,7 @@ LockgateError
     ├── UnsupportedMediaType      415 UNSUPPORTED_MEDIA_TYPE
     ├── RateLimitExceeded         429 RATE_LIMIT_EXCEEDED
     │   └── ConcurrentLimitExceeded   429 CONCURRENT_LIMIT_EXCEEDED
+    ├── ClientDisconnected        499 CLIENT_DISCONNECTED
     └── TryAgain
         ├── StoreUnavailable      503 STORE_UNAVAILABLE
         ├── RegistrationUnavailable   503 REGISTRATION_UNAVAILABLE
@@ -64,6 +65,7 @@ __all__ = [
     "AddressNotAllowed",
     "AgentsOnly",
     "ClaimRefused",
+    "ClientDisconnected",
     "ConcurrentLimitExceeded",
     "ConfigurationError",
     "CrossSiteRequest",
@@ -591,6 +593,18 @@ class ConcurrentLimitExceeded(RateLimitExceeded):
 
     def __init__(self, limit: int, used: int, retry_after: int) -> None:
         super().__init__("concurrent", limit, used, retry_after, cost=0)
+
+
+class ClientDisconnected(Refusal):
+    """The client disconnected before the response began, so its handler was cancelled.
+
+    The response reaches a client only if it has closed its sending side and still reads, and only
+    from a server that still writes then, such as Hypercorn.
+    """
+
+    status = 499
+    code = "CLIENT_DISCONNECTED"
+    default_message = "The connection was closed before the response began: keep it open."
 
 
 class TryAgain(Refusal):

@@ -23,6 +23,7 @@ from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
 from .principal import Caller
 from .web.bodies import PROBLEMS_AT_MOST, field_at
+from .web.disconnects import cancel_on_disconnect
 from .web.entry import entry_in
 from .web.operations.openapi import (
     add_access,
@@ -51,7 +52,15 @@ with extra("fastapi", "lockgate[fastapi]"):
     from fastapi.params import Security
     from fastapi.security.base import SecurityBase
 
-__all__ = ["Caller", "audit", "error_handlers", "operations", "protect", "requires"]
+__all__ = [
+    "Caller",
+    "audit",
+    "cancel_on_disconnect",
+    "error_handlers",
+    "operations",
+    "protect",
+    "requires",
+]
 
 App = TypeVar("App", bound=FastAPI)
 

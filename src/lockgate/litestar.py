@@ -26,6 +26,7 @@ from .principal import Caller
 from .web.asgi_request import AsgiRequest
 from .web.asgi_response import refuse
 from .web.audit import ANY_METHOD, ServedRoute, view_of
+from .web.disconnects import cancel_on_disconnect
 from .web.entry import entry_in
 from .web.operations.table import endpoints
 from .web.protection import audit, combined_rules, extra
@@ -40,7 +41,16 @@ with extra("litestar", "litestar"):
     from litestar.handlers import BaseRouteHandler, HTTPRouteHandler
     from litestar.routes import ASGIRoute, HTTPRoute
 
-__all__ = ["Caller", "RouteMiddleware", "audit", "operations", "protect", "requires", "routes"]
+__all__ = [
+    "Caller",
+    "RouteMiddleware",
+    "audit",
+    "cancel_on_disconnect",
+    "operations",
+    "protect",
+    "requires",
+    "routes",
+]
 
 _NAME: Final = re.compile(r"\{[^}]*\}")
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")

@@ -26,12 +26,21 @@ from .core.limits import Limit
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
+from .web.disconnects import cancel_on_disconnect
 from .web.protection import EXTENSION, audit, combined_rules
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
 from .web.starlette_errors import answer_refusal, error_handlers
 
-__all__ = ["Caller", "audit", "error_handlers", "operations", "protect", "requires"]
+__all__ = [
+    "Caller",
+    "audit",
+    "cancel_on_disconnect",
+    "error_handlers",
+    "operations",
+    "protect",
+    "requires",
+]
 
 P = ParamSpec("P")
 App = TypeVar("App", bound=Starlette)

@@ -5,7 +5,7 @@ from contextlib import nullcontext, suppress
 from typing import Final
 
 from starlette.authentication import AuthCredentials, UnauthenticatedUser
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Scope, Send
 
 from ..core.deprecation import SUNSET_HEADERS
 from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
@@ -106,6 +106,16 @@ class Exchange(AsgiRequest):
         headers += rate
         return send(message)
 
+    async def receive(self) -> Message:
+        """Return the next message of the client, for the application."""
+        entry = self.entry
+        assert entry.receive is not None, "the gate has set it"
+        entry.receiving += 1
+        try:
+            return await entry.receive()
+        finally:
+            entry.receiving -= 1
+
     async def _end(self, message: Message) -> None:
         """Send the last message, and free the slot that the request held."""
         await self.send(message)
@@ -128,14 +138,14 @@ class Exchange(AsgiRequest):
         else:
             await self.send(message)
 
-    async def hold_slot(self, app: ASGIApp, receive: Receive) -> None:
+    async def hold_slot(self, app: ASGIApp) -> None:
         """Run an application while its request holds the slot that was taken for it.
 
         The slot is freed with the last message, or with the end of the application if the rule
         says so.
         """
         async with self.entry.own_slot or nullcontext():
-            await app(self.scope, receive, self.answer)
+            await app(self.scope, self.receive, self.answer)
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with a refusal that the application raised, or that ended its slot.

@@ -24,6 +24,8 @@ from ..services.concurrency import ConcurrencySlot
 from .sessions import agent_session
 
 if TYPE_CHECKING:
+    from starlette.types import Receive
+
     from .guard import Guard
     from .request import RequestView
 
@@ -51,6 +53,9 @@ class Entry:
         has_started: whether the response has begun, so that no refusal can replace it.
         has_ended: whether its last message was sent.
         has_length: whether a WSGI response tells how long it is.
+        receive: under ASGI the callable for messages of the client, of the server or of
+            :class:`~lockgate.web.disconnects.Incoming`.
+        receiving: the calls of it by the application that wait for a message.
         task: the task of an ASGI application whose response may be a stream that ends with its
             key.
         is_watched: whether the response is one of the gate's open streams.
@@ -68,6 +73,8 @@ class Entry:
         "measured",
         "outer",
         "principal",
+        "receive",
+        "receiving",
         "refusal",
         "rule",
         "slot",
@@ -88,6 +95,8 @@ class Entry:
         self.outer: Entry | None = None
         self.task: Task[object] | None = None
         self.refusal: Unauthenticated | None = None
+        self.receive: Receive | None = None
+        self.receiving = 0
         self.is_rated = self.is_watched = False
         self.has_started = self.has_ended = self.has_length = False
 
