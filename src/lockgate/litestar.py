@@ -27,8 +27,9 @@ from .web.asgi_request import AsgiRequest
 from .web.asgi_response import refuse
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.disconnects import cancel_on_disconnect
-from .web.entry import entry_in
-from .web.operations.table import endpoints
+from .web.entry import entry_in, gate_in
+from .web.operations.operation import Reply
+from .web.operations.table import endpoints, refused
 from .web.protection import audit, combined_rules, extra
 from .web.requirements import OPERATIONS, REQUIRES, admitted, watched
 from .web.shadow import Shadow
@@ -107,8 +108,9 @@ def protect(
 ) -> GateMiddleware:
     """Put a gate before a Litestar application, closed by default; serve what is returned.
 
-    Handlers find the caller as ``request.scope["state"]["principal"]``. A gate with sessions also
-    serves lockgate's own operations.
+    Handlers find the caller as ``request.scope["state"]["principal"]``, and may raise any
+    :class:`~lockgate.errors.Refusal`, unless the application has its own handler for it. A gate
+    with sessions also serves lockgate's own operations.
 
     Args:
         app: the application, made with ``middleware=[RouteMiddleware]``.
@@ -137,6 +139,7 @@ def protect(
             "The application does not check its routes: make it by "
             "Litestar(..., middleware=[lockgate.litestar.RouteMiddleware])."
         )
+    app.exception_handlers.setdefault(Refusal, _answer)
     if gate.has_operations and not any(route.gate for route in routes(app)):
         for handler in operations(gate):
             app.register(handler)
@@ -201,12 +204,7 @@ def operations(gate: Gate) -> list[HTTPRouteHandler]:
 def _handler(gate: Gate, path: str, operation: ASGIApp, methods: list[str]) -> HTTPRouteHandler:
     async def operate(request: Request[Any, Any, Any]) -> Response[bytes]:
         scope = cast(Scope, request.scope)
-        reply = await reply_of(operation, scope, request.path_params, request.body)
-        headers = dict(text(reply.headers))
-        media_type = headers.pop("content-type", "application/json")
-        return Response(
-            reply.body, status_code=reply.status, headers=headers, media_type=media_type
-        )
+        return _response(await reply_of(operation, scope, request.path_params, request.body))
 
     setattr(operate, OPERATIONS, gate)
     taken: Any = [*methods, "HEAD"] if "GET" in methods else methods
@@ -214,6 +212,17 @@ def _handler(gate: Gate, path: str, operation: ASGIApp, methods: list[str]) -> H
     return http_route(template, http_method=taken, status_code=200, include_in_schema=False)(
         operate
     )
+
+
+def _answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    assert isinstance(error, Refusal), "registered for Refusal"
+    return _response(refused(error, gate_in(request.scope)))
+
+
+def _response(reply: Reply) -> Response[bytes]:
+    headers = dict(text(reply.headers))
+    media_type = headers.pop("content-type", "application/json")
+    return Response(reply.body, status_code=reply.status, headers=headers, media_type=media_type)
 
 
 def routes(app: Litestar) -> Iterator[ServedRoute]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi import FastAPI
 from flask import Flask, request
+from litestar import Litestar
+from litestar import Request as LitestarRequest
+from litestar import get as litestar_get
+from quart import Quart
+from quart import g as quart_g
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from lockgate import Gate, Limit, fastapi, flask, run, starlette
+from lockgate import Gate, Limit, fastapi, flask, litestar, quart, run, starlette
 from lockgate.errors import RateLimitExceeded
 from lockgate.testing import HandClock
 
@@ -89,6 +94,32 @@ def _on_flask(service: Service) -> Get:
     return get
 
 
+def _on_litestar(service: Service) -> Get:
+    @litestar_get("/complete", guards=[litestar.requires("models:read")])
+    async def complete(request: LitestarRequest[Any, Any, Any]) -> dict[str, str]:
+        async with service.gate.hold(request.scope["state"]["principal"], {TOKENS: 60}) as hold:
+            hold.used(50)
+        return {}
+
+    checks: Any = litestar.RouteMiddleware
+    app = Litestar([complete], middleware=[checks], openapi_config=None, logging_config=None)
+    return _get(TestClient(litestar.protect(app, service.gate)), service)
+
+
+def _on_quart(service: Service) -> Get:
+    app = Quart("service", static_folder=None)
+
+    @app.get("/complete")
+    @quart.requires("models:read")
+    async def complete() -> dict[str, str]:
+        async with service.gate.hold(quart_g.principal, {TOKENS: 60}) as hold:
+            hold.used(50)
+        return {}
+
+    quart.protect(app, service.gate)
+    return _get(TestClient(cast(Any, app)), service)
+
+
 def _get(client: TestClient, service: Service) -> Get:
     def get(path: str) -> tuple[int, dict[str, str], Any]:
         response = client.get(path, headers=service.headers)
@@ -97,7 +128,9 @@ def _get(client: TestClient, service: Service) -> Get:
     return get
 
 
-@pytest.mark.parametrize("front_end", [_on_starlette, _on_fastapi, _on_flask])
+@pytest.mark.parametrize(
+    "front_end", [_on_starlette, _on_fastapi, _on_flask, _on_litestar, _on_quart]
+)
 def test_units_that_do_not_fit_are_a_429_that_names_the_limit(
     front_end: Callable[[Service], Get],
 ) -> None:
