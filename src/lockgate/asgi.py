@@ -3,6 +3,41 @@
 Use::
 
     app = protect(app, gate, public=["GET /health"], rules={"GET /models": "models:read"})
+
+The steps of a request in ``GateMiddleware.__call__``, and the statuses that each may answer:
+
+1. ``GateMiddleware.start`` audits the routes, at the first request and after routes were added.
+2. ``Guard.enter`` in ``web/guard.py`` admits the request; inside another gate
+   ``Guard.enter_inside`` charges only what is missing.
+
+   a. ``RuleBook.match`` finds the rule: 400 for a target that is not a path.
+   b. ``Guard._charge_first`` charges limits by address and by functions: 429, 503.
+   c. ``Guard._anonymous`` charges the budget of the address, for a public rule: 429.
+   d. ``Gate.admit_header`` verifies a key, its scope and the limits in one call of the store: 401,
+      403, 429, 503. Before that ``Guard._look_up`` refuses an address whose credentials failed too
+      often, for a key that this process has not verified lately: 429.
+   e. ``Guard._enter_by_session`` does the same for a session: 401, 403, 429, 503; and 404 for a
+      rule that takes neither.
+   f. ``Guard._admitted`` refuses a method that the rule does not take: 404, 405.
+   g. ``Guard._refused`` adds the rate headers to a refusal of these steps, or lets the request in
+      where shadow mode only watches.
+
+3. ``refuse`` in ``web/asgi_response.py`` answers with the refusal of step 2.
+4. The scope gets the record of the admission (``Entry``), the principal, ``user`` and ``auth``.
+5. ``Exchange.hold_slot`` takes a slot, if the rule says so: 429, 503.
+6. The application runs: ``preflights`` for a CORS preflight, otherwise ``app``.
+
+   a. ``Guard.verify_route``, right before the handler, refuses a route that the charged rule is not
+      for: 404. Adapters of frameworks call it.
+   b. ``table.answer`` reads and checks the body of lockgate's own operations, and of no others:
+      400, 413, 415.
+   c. ``Exchange.answer`` adds the rate headers to the response, and registers a stream, so that it
+      ends with its key.
+
+7. ``Exchange.refuse`` answers with a refusal that the application raised: 429 and 503 of a hold or
+   a slot, 499 of :func:`cancel_on_disconnect`. In frameworks with handlers of exceptions, the one
+   that :func:`protect` registers answers before.
+8. ``Exchange.cut`` ends a stream whose key has ended.
 """
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
@@ -125,7 +160,10 @@ class GateMiddleware:
     async def __call__(  # noqa: PLR0912 - each call more costs as much as twenty lines
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Admit one request or WebSocket and run the application, or answer with a refusal."""
+        """Admit one request or WebSocket and run the application, or answer with a refusal.
+
+        The docstring of this module lists the steps.
+        """
         if scope["type"] not in _GUARDED:
             await self._serve_lifespan(scope, receive, send)
             return

@@ -1,4 +1,4 @@
-"""What every face does with a request, framework-free: find the rule, admit, give the headers."""
+"""Admit or refuse a request for every adapter: its rule, credential, limits and headers."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import nullcontext, suppress
