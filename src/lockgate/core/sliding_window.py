@@ -38,7 +38,7 @@ LARGEST: Final = 2**53 - 1
 doubles included. A window without a limit counts at most this many units, the newest. A limit set
 later can be no larger, so it decides as if all units had been counted."""
 PLENTY: Final = 2**63
-"""Greater than any remaining cost and any instant."""
+"""Greater than any remaining cost."""
 
 Cells: TypeAlias = tuple[int, int, int, int, int, bytes]
 """One window's state: ``(used, oldest, first, last, count, older)``.
@@ -419,16 +419,18 @@ class CoalescedHits:
         )
 
 
-def coalesce(state: State, windows: tuple[Window, ...], reading: Reading) -> CoalescedHits | None:
+def coalesce(
+    state: State, windows: tuple[Window, ...], reading: Reading, until: int
+) -> CoalescedHits | None:
     """Start coalescing after a hit; None: :func:`hit` has to judge the next one.
 
     Args:
         state: the state that :func:`hit` returned.
         windows: the windows of that hit.
         reading: its reading.
+        until: the first instant at which the owner's state has to be written.
     """
     now = reading.now
-    until = PLENTY
     for (_, oldest, first, _, _, older), (_, span, _, grain) in zip(state, windows, strict=True):
         if first == now or len(older) < FULL:
             return None

@@ -171,6 +171,23 @@ def test_coalesced_hits_survive_a_change_of_generation() -> None:
     assert windows.hit("a", OPEN, NOW + 71, 1).used == (EXACT_CELLS + 3,) * 3
 
 
+@pytest.mark.parametrize(("back", "later"), [(0, 20 * SECOND), (30 * SECOND, 5 * SECOND)])
+def test_coalesced_hits_around_the_end_of_a_generation_count_for_a_day_W1(
+    back: int, later: int
+) -> None:
+    """The newest hits share cells when the generation ends, and the next hit is a day later."""
+    rough = Plan("rough", rpm=None, rph=None, rpd=None, concurrent=1, resolution=1).windows
+    windows, state = LocalWindows(), empty_state(rough)
+    windows.hit("other", rough, NOW, 1)
+    start = NOW + DAY - 10 * SECOND
+    shared = [start + step for step in range(EXACT_CELLS + 2)]
+    for at in (*shared, start + later, NOW - back + 2 * DAY):
+        if back and at == start + later:  # Another owner sees the clock step back.
+            windows.hit("other", rough, NOW - back, 1)
+        expected, state = hit(state, rough, at, 1)
+        assert windows.hit("a", rough, at, 1) == expected
+
+
 def test_cached_refusals_are_bounded() -> None:
     windows = LocalWindows()
     for number in range(10_050):

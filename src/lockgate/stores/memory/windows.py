@@ -204,7 +204,7 @@ class LocalWindows(Generations[State]):
         reading, state = hit(state, windows, now, cost)
         self._present[owner] = state
         if reading.allowed:
-            coalesced = coalesce(state, windows, reading)
+            coalesced = coalesce(state, windows, reading, self._present_since + LONGEST_SPAN)
             if coalesced is not None:
                 if len(self.coalesced) >= _MAX_COALESCED:
                     oldest, ended = self.coalesced.popitem(last=False)
@@ -261,6 +261,11 @@ class LocalWindows(Generations[State]):
         for other in [one for one, _ in zip(self._leases, range(_SWEPT), strict=False)]:
             if max(lease.deadline for lease in self._leases[other]) < now - LONGEST_SPAN:
                 del self._leases[other]
+
+    def _advance(self, now: int) -> None:
+        # No generation gets hits that are later than its end: it is dropped a day after that.
+        self._end_coalescing()
+        super()._advance(now)
 
     def _begin_generation(self, now: int) -> None:
         self._end_coalescing()
