@@ -4,12 +4,13 @@ The windows come from :mod:`lockgate.core.limit_windows`; a store keeps the cell
 field.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from .limit_windows import LimitWindows, begins_of, is_of_period, span_of
 from .sliding_window import (
     EMPTY,
+    LARGEST,
     Cells,
     Reading,
     State,
@@ -122,6 +123,78 @@ def peek_limited(
     """Return the reading that :func:`hit_limited` would give, without counting the cost (W5)."""
     before: State = tuple(EMPTY if one is None else one for one in cells)
     return combined(peek(state, windows, now, cost), peek_named(before, limits, now, cost))
+
+
+class SharedCell:
+    """The newest cell of one named window, in which further hits are counted in place.
+
+    What :class:`~lockgate.core.sliding_window.CoalescedHits` are to the windows of a plan. Each
+    named window has its own, since requests of one organization are charged for different limits:
+    each key has windows beside those of the organization.
+
+    Args:
+        window: the window of the first hit.
+        cells: the state after that hit.
+        until: the first instant at which a hit does not join the cell.
+    """
+
+    __slots__ = ("_cells", "last", "most", "until", "used", "window")
+
+    def __init__(self, window: Window, cells: Cells, until: int) -> None:
+        self._cells: Final = cells
+        self.window: Final = window
+        self.until: Final = until
+        self.most: Final = LARGEST if window.limit is None else window.limit
+        self.used = cells[0]
+        """The cost counted in all cells of the window."""
+        self.last = cells[3]
+        """The instant of the latest hit."""
+
+    def to_cells(self) -> Cells:
+        """Return the cells that :func:`hit_named` would have returned for the latest hit."""
+        used, oldest, first, _, count, older = self._cells
+        return self.used, oldest, first, self.last, count + self.used - used, older
+
+
+def shared_cells(
+    shared: Mapping[str, SharedCell], limits: LimitWindows, now: int, cost: int
+) -> list[SharedCell] | None:
+    """Return the cell of each window that one more hit joins; None: :func:`hit_limited` judges it.
+
+    Args:
+        shared: the shared cells of an organization, by field.
+        limits: the windows of the named limits.
+        now: the instant, in microseconds.
+        cost: the units to admit, which fit each of the windows.
+    """
+    joined: list[SharedCell] = []
+    windows = limits.windows
+    for field in limits.fields:
+        cell = shared.get(field)
+        if cell is None or not cell.last <= now < cell.until or cell.used + cost > cell.most:
+            return None
+        if cell.window is not windows[len(joined)]:
+            return None
+        joined.append(cell)
+    return joined
+
+
+def admitted_in(joined: Iterable[SharedCell], of_plan: Reading, cost: int) -> Reading:
+    """Charge the cells of :func:`shared_cells`, and return the reading of both.
+
+    Args:
+        joined: the shared cells.
+        of_plan: the reading of the plan's windows, which admit the cost at the same instant.
+        cost: the units.
+    """
+    _, now, used, remaining, reset, tightest, _, _ = of_plan
+    counts = [*used]
+    for cell in joined:
+        cell.last = now
+        cell.used = count = cell.used + cost
+        counts.append(count)
+    both = True, now, tuple(counts), remaining, reset, tightest, None, 0
+    return new_reading(Reading, both)
 
 
 def hit_named(

@@ -431,8 +431,22 @@ def coalesce(
         until: the first instant at which the owner's state has to be written.
     """
     now = reading.now
-    for (_, oldest, first, _, _, older), (_, span, _, grain) in zip(state, windows, strict=True):
-        if first == now or len(older) < FULL:
+    for cells, window in zip(state, windows, strict=True):
+        until = min(until, shared_until(cells, window, now))
+        if until <= now:
             return None
-        until = min(until, first + grain, oldest + span)
-    return CoalescedHits(state, windows, reading, until) if until > now else None
+    return CoalescedHits(state, windows, reading, until)
+
+
+def shared_until(cells: Cells, window: Window, now: int) -> int:
+    """Return the first instant at which a hit opens a cell or finds one expired.
+
+    Args:
+        cells: the state that :func:`hit` returned for the window.
+        window: the window of that hit.
+        now: the instant of that hit. A result that is no later says that hits share no cell.
+    """
+    _, oldest, first, _, _, older = cells
+    if first == now or len(older) < FULL:
+        return now
+    return min(first + window.grain, oldest + window.span)

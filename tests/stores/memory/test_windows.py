@@ -6,9 +6,26 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from lockgate.core.limit_hits import (
+    changed_fields,
+    crowded,
+    hit_limited,
+    peek_limited,
+    put_fields,
+)
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit, bound
 from lockgate.core.plans import Plan
-from lockgate.core.sliding_window import EXACT_CELLS, State, Window, empty_state, hit, peek
+from lockgate.core.sliding_window import (
+    EXACT_CELLS,
+    Cells,
+    Reading,
+    State,
+    Window,
+    empty_state,
+    hit,
+    peek,
+)
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.stores.memory.windows import LocalWindows
 
@@ -171,7 +188,10 @@ def test_coalesced_hits_survive_a_change_of_generation() -> None:
     assert windows.hit("a", OPEN, NOW + 71, 1).used == (EXACT_CELLS + 3,) * 3
 
 
-@pytest.mark.parametrize(("back", "later"), [(0, 20 * SECOND), (30 * SECOND, 5 * SECOND)])
+AROUND_THE_END = [(0, 20 * SECOND), (30 * SECOND, 5 * SECOND)]
+
+
+@pytest.mark.parametrize(("back", "later"), AROUND_THE_END)
 def test_coalesced_hits_around_the_end_of_a_generation_count_for_a_day_W1(
     back: int, later: int
 ) -> None:
@@ -186,6 +206,163 @@ def test_coalesced_hits_around_the_end_of_a_generation_count_for_a_day_W1(
             windows.hit("other", rough, NOW - back, 1)
         expected, state = hit(state, rough, at, 1)
         assert windows.hit("a", rough, at, 1) == expected
+
+
+def windows_of(key: str | None, *limits: Limit) -> LimitWindows:
+    named = bound(limits, key)
+    assert named is not None
+    return named
+
+
+class ByTheRule:
+    """The windows of one organization and of its named limits, judged by the pure functions."""
+
+    def __init__(self) -> None:
+        self.state = empty_state(OPEN)
+        self.fields: dict[str, Cells] = {}
+
+    def hit(
+        self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int, cost: int
+    ) -> Reading:
+        if limits is None:
+            reading, self.state = hit(self.state, windows, now, cost)
+            return reading
+        limits = limits.at(now)
+        before = [self.fields.get(field) for field in limits.fields]
+        state = self.state if windows else ()
+        reading, state, after = hit_limited(
+            state, windows, before, limits.windows, now, cost, crowded(before, len(self.fields))
+        )
+        self.state = state if windows else self.state
+        put_fields(self.fields, changed_fields(limits, before, after), now)
+        return reading
+
+    def peek(self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int) -> Reading:
+        if limits is None:
+            return peek(self.state, windows, now)
+        limits = limits.at(now)
+        before = [self.fields.get(field) for field in limits.fields]
+        state = self.state if windows else ()
+        return peek_limited(state, windows, before, limits.windows, now)
+
+
+WIDE = Plan("wide", rpm=260, rph=400, rpd=None, concurrent=1).windows
+WIDER = Plan("wider", rpm=240, rph=900, rpd=900, concurrent=1).windows
+WHOLE = Limit("whole", "300/minute;500/hour")
+WHOLE_CHANGED = Limit("whole", "200/minute;450/hour")
+OWN = Limit("own", "200/minute", by="key", resolution=6)
+FIRST_KEY, SECOND_KEY = windows_of("1", WHOLE, OWN), windows_of("2", WHOLE, OWN)
+NAMED = [
+    FIRST_KEY,
+    FIRST_KEY,
+    SECOND_KEY,
+    windows_of("1", WHOLE_CHANGED, OWN),
+    windows_of("1", OWN, WHOLE),
+    windows_of("1", WHOLE),
+    windows_of("1", WHOLE, Limit("rare", "3/minute")),
+    windows_of("1", OWN, Limit("quota", "150/month")),
+    None,
+]
+LIMITED_RUSH = st.lists(
+    st.tuples(
+        st.one_of(
+            st.integers(0, SECOND // 4),
+            st.sampled_from([0, 1, SECOND - 1, SECOND, 10 * SECOND, MINUTE, HOUR]),
+            st.sampled_from([-1, -SECOND, -MINUTE]),
+        ),
+        st.sampled_from([1, 1, 1, 2, 40, 300]),
+        st.sampled_from([WIDE, WIDE, WIDE, WIDER, OPEN, ()]),
+        st.sampled_from(NAMED),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(LIMITED_RUSH, st.integers(1, SECOND // 4))
+@example([(-MINUTE, 1, WIDE, FIRST_KEY, False), (MINUTE + 1, 1, WIDE, FIRST_KEY, False)], 1)
+@example([(1, 1, WIDE, FIRST_KEY, False), (10 * SECOND, 1, WIDE, FIRST_KEY, False)], 1)
+@example([(step, 1, WIDE, FIRST_KEY, False) for step in (SECOND // 2, MINUTE - SECOND // 4)], 1)
+@example([(1, 40, OPEN, FIRST_KEY, False), (1, 40, OPEN, NAMED[3], False)], 1)
+@example([(1, 40, WIDE, NAMED[n % 2 + 1], False) for n in range(5)], 1)
+@example([(1, 40, OPEN, NAMED[n % 2 + 1], False) for n in range(5)], 1)
+def test_shared_cells_of_named_limits_equal_the_readings_of_the_rule_W9(
+    calls: list[tuple[int, int, tuple[Window, ...], LimitWindows | None, bool]], gap: int
+) -> None:
+    """Whatever comes between: other limits, plans and keys, a look, a refusal, a clock's step."""
+    windows, rule, now = LocalWindows(), ByTheRule(), NOW
+    for _ in range(EXACT_CELLS + 2):
+        for named in (FIRST_KEY, SECOND_KEY):
+            now += gap
+            expected = rule.hit(WIDE, named, now, 1)
+            assert windows.hit_limited("a", WIDE, named, now, 1) == expected
+    if gap < SECOND // 100:
+        assert windows.limits.shared["a"].keys() == {*FIRST_KEY.fields, *SECOND_KEY.fields}
+    for step, cost, plan, limits, looks in calls:
+        now += step
+        if looks and (plan or limits is not None):
+            assert windows.peek("a", plan, now, limits) == rule.peek(plan, limits, now)
+        elif limits is not None:
+            expected = rule.hit(plan, limits, now, cost)
+            assert windows.hit_limited("a", plan, limits, now, cost) == expected
+        elif plan:
+            assert windows.hit("a", plan, now, cost) == rule.hit(plan, None, now, cost)
+
+
+MANY = windows_of("1", Limit("many", "100000/hour"), Limit("own", "100000/minute", by="key"))
+
+
+def rush_limited(windows: LocalWindows, owner: str, now: int = NOW) -> Reading:
+    for step in range(EXACT_CELLS + 1):
+        windows.hit_limited(owner, OPEN, MANY, now + step, 1)
+    return windows.hit_limited(owner, OPEN, MANY, now + EXACT_CELLS + 1, 1)
+
+
+def test_shared_cells_are_bounded_and_lose_no_hit() -> None:
+    windows = LocalWindows()
+    for number in range(520):
+        rush_limited(windows, f"owner {number}")
+    assert sum(map(len, windows.limits.shared.values())) == 40
+    for number in (0, 499, 519):
+        used = windows.peek(f"owner {number}", OPEN, NOW + 70, MANY).used
+        assert used == (EXACT_CELLS + 2,) * 5
+
+
+def test_shared_cells_survive_an_early_change_of_generation() -> None:
+    windows = LocalWindows(capacity=2)
+    rush_limited(windows, "a")
+    for number in range(3):
+        windows.hit_limited(f"other {number}", OPEN, MANY, NOW + 70, 1)
+    assert windows.hit_limited("a", OPEN, MANY, NOW + 71, 1).used == (EXACT_CELLS + 3,) * 5
+    assert windows.peek("a", OPEN, NOW + 72, MANY).used == (EXACT_CELLS + 3,) * 5
+
+
+def test_removed_limits_begin_at_zero_also_where_hits_share_cells() -> None:
+    windows = LocalWindows()
+    rush_limited(windows, "a")
+    windows.limits.remove("a")
+    assert windows.hit_limited("a", OPEN, MANY, NOW + 71, 1).used[3:] == (1, 1)
+    assert rush_limited(windows, "a", NOW + 72).used[3:] == (EXACT_CELLS + 3,) * 2
+
+
+@pytest.mark.parametrize(("back", "later"), AROUND_THE_END)
+def test_shared_cells_around_the_end_of_a_generation_count_for_a_day_W1(
+    back: int, later: int
+) -> None:
+    daily = windows_of(None, Limit("daily", "1000/day", resolution=1))
+    hourly = windows_of(None, Limit("hourly", "1000/hour"))
+    windows, rule = LocalWindows(), ByTheRule()
+    windows.hit_limited("other", OPEN, daily, NOW, 1)
+    start = NOW + DAY - 10 * SECOND
+    shared = [start + step for step in range(EXACT_CELLS + 2)]
+    for at in (*shared, start + later):
+        if back and at == start + later:  # Another owner sees the clock step back.
+            windows.hit_limited("other", OPEN, daily, NOW - back, 1)
+        assert windows.hit_limited("a", OPEN, daily, at, 1) == rule.hit(OPEN, daily, at, 1)
+    for named in (hourly, daily):
+        at = NOW - back + 2 * DAY
+        assert windows.hit_limited("a", OPEN, named, at, 1) == rule.hit(OPEN, named, at, 1)
 
 
 def test_cached_refusals_are_bounded() -> None:

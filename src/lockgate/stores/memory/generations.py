@@ -37,8 +37,15 @@ class Generations(Generic[V]):
         if self._dropping:
             self._drop_some()
 
+    def _end_fast_paths(self) -> None:
+        """Write to the present generation the hits that a subclass counts beside it.
+
+        No generation gets hits that are later than its end: it is dropped a day after that.
+        """
+
     def _advance(self, now: int) -> None:
         """Begin the generations that are due."""
+        self._end_fast_paths()
         idle = now - self._present_since
         if idle < 0:  # The clock stepped back: a value is dropped later, never sooner.
             self._present_since = now
@@ -49,6 +56,7 @@ class Generations(Generic[V]):
 
     def _begin_generation(self, now: int) -> None:
         """Make the present generation the past one, and begin to drop the past one."""
+        self._end_fast_paths()
         self._present_since = now
         if self._past:
             self._dropping.append(self._past)

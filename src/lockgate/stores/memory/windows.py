@@ -2,7 +2,8 @@
 
 A hit takes the first of these ways that applies:
 
-1. :class:`~lockgate.core.sliding_window.CoalescedHits`, while hits share the newest cells;
+1. :class:`~lockgate.core.sliding_window.CoalescedHits`, while hits share the newest cells, for
+   named limits with :class:`~lockgate.core.limit_hits.SharedCell`;
 2. a cached refusal, while it stays valid, so that a flood costs little;
 3. :func:`~lockgate.core.sliding_window.hit` on the owner's state.
 
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple, cast
 from ...core.bounded_dict import BoundedDict
 from ...core.limit_hits import (
     admitted,
+    admitted_in,
     combined,
     crowded,
     hit_limited,
@@ -23,6 +25,7 @@ from ...core.limit_hits import (
     named_state_after_refusal,
     peek_limited,
     peek_named,
+    shared_cells,
 )
 from ...core.limit_windows import LimitWindows
 from ...core.plans import LONGEST_SPAN
@@ -159,6 +162,12 @@ class LocalWindows(Generations[State]):
         if windows and owner in self._leases:
             leases = self.settle_leases(owner, windows, now)
             windows = lowered(windows, leases)
+        if windows and not leases and (shared := self.limits.shared.get(owner)):
+            joined = shared_cells(shared, limits, now, cost)
+            if joined is not None:  # Then the plan decides. A refusal is judged once more, below.
+                of_plan = self.hit(owner, windows, now, cost)
+                if of_plan.allowed:
+                    return admitted_in(joined, of_plan, cost)
         before, kept = self.limits.read(owner, limits)
         if windows and not leases and None not in before:
             cells = cast(State, before)
@@ -168,6 +177,7 @@ class LocalWindows(Generations[State]):
                 of_plan = self.hit(owner, windows, now, cost)
                 if of_plan.allowed:
                     self.limits.write(owner, limits, cells, after, now)
+                    self.limits.share(owner, limits, after, now)
                     return admitted(of_plan, of_limits)
                 unchanged = named_state_after_refusal(cells, limits.windows, now)
                 self.limits.write(owner, limits, cells, unchanged, now)
@@ -262,17 +272,10 @@ class LocalWindows(Generations[State]):
             if max(lease.deadline for lease in self._leases[other]) < now - LONGEST_SPAN:
                 del self._leases[other]
 
-    def _advance(self, now: int) -> None:
-        # No generation gets hits that are later than its end: it is dropped a day after that.
-        self._end_coalescing()
-        super()._advance(now)
-
     def _begin_generation(self, now: int) -> None:
-        self._end_coalescing()
         super()._begin_generation(now)
         self._refusals.clear()
 
-    def _end_coalescing(self) -> None:
-        """Write the states of all coalesced hits."""
+    def _end_fast_paths(self) -> None:
         self._present.update((owner, hits.to_state()) for owner, hits in self.coalesced.items())
         self.coalesced.clear()
