@@ -21,11 +21,11 @@ The functions are pure: :func:`apply` takes the budgets of one organization and 
 store; a store applies it atomically.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
 
 from .limit_hits import FIELDS_AT_MOST
 from .limit_windows import PERIOD, LimitWindows, span_of
@@ -214,6 +214,10 @@ class HoldAnswer(NamedTuple):
         return self.waits.index(self.wait) if self.wait else None
 
 
+# NamedTuple's own constructor takes three times as long, and every action makes some of these.
+_new = cast(Callable[[type[Any], Iterable[object]], Any], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
+
+
 @lru_cache(4096)
 def budgets(limits: LimitWindows) -> LimitWindows:
     """Return the windows of limits under the fields of budgets.
@@ -247,17 +251,20 @@ def apply(
         The answer, and the budgets to keep: also those of a refusal may differ from before, since
         holds have ended.
     """
-    quotas = action.quotas or (None,) * len(before)
+    id, quotas = action.id, action.quotas
     periods = [None if quota is None else quota.period(now) for quota in quotas]
     kept, counts = _present(action.fields, quotas, before, now)
-    mine = [_of_id(budget.held, action.id) for budget in kept]
-    is_out, waits = any(mine), _FITS
-    units = tuple([0 if held is None else held.units for held in mine])
-    deadline = max([now, *[held.deadline for held in mine if held is not None]]) if is_out else now
+    mine = [_of_id(budget.held, id) if budget.held else None for budget in kept]
+    is_out, deadline, waits = any(mine), now, _FITS
+    units: tuple[int, ...] = ()
+    if is_out:
+        units = tuple([0 if held is None else held.units for held in mine])
+        deadline = max([held.deadline for held in mine if held is not None])
     if isinstance(action, Settle):
         for index, held in enumerate(mine):
             if held is not None:
-                kept[index], new = _settled(action, held, kept[index], now, index, periods[index])
+                period = periods[index] if quotas else None
+                kept[index], new = _settled(action, held, kept[index], now, index, period)
                 counts += new
     elif isinstance(action, Renew):
         for index, held in enumerate(mine):
@@ -272,11 +279,13 @@ def apply(
         is_out = not any(waits)
         if is_out:
             units, deadline = action.units, now + action.span
-            kept = _taken(action, kept, deadline)
+            _take(action, kept, deadline)
         else:
             units = tuple([_held(budget.held) for budget in kept])
-    used = tuple(map(total, kept, periods))
-    return HoldAnswer(is_out, now, deadline, used, units, waits, tuple(counts)), tuple(kept)
+    used = tuple(map(total, kept, periods) if quotas else map(total, kept))
+    units = units or (0,) * len(kept)
+    answer = is_out, now, deadline, used, units, waits, tuple(counts)
+    return _new(HoldAnswer, answer), tuple(kept)
 
 
 def changed(
@@ -285,17 +294,21 @@ def changed(
     """Return the fields whose budgets have changed, with the new ones."""
     if isinstance(action, Look):
         return []
-    return [
-        (field, new)
-        for field, old, new in zip(action.fields, before, after, strict=True)
-        if new is not old and new != (old or _UNUSED)
-    ]
+    found: list[tuple[str, Budget]] = []
+    for index, field in enumerate(action.fields):
+        old, new = before[index], after[index]
+        if new is not old and new != (old or _UNUSED):
+            found.append((field, new))
+    return found
 
 
 def total(budget: Budget, period: Period | None = None) -> int:
     """Return the units that a budget counts, of a calendar quota those in a period."""
-    used = budget.cells[0] if period is None else _used_in(budget, period)
-    return min(LARGEST, used + _held(budget.held)) if budget.held else used
+    cells, held, _ = budget
+    used = cells[0] if period is None else _used_in(budget, period)
+    for one in held:
+        used += one.units
+    return min(LARGEST, used) if held else used
 
 
 def current(budget: Budget, span: int, now: int) -> Budget:
@@ -304,9 +317,8 @@ def current(budget: Budget, span: int, now: int) -> Budget:
     A clock that stepped back extends no hold beyond its span.
     """
     cells, held, grain = budget
-    live = _live(held, now)
-    is_present = cells[3] <= now and (cells[1] > now - span or not cells[0])
-    if live is held and is_present:
+    live = _live(held, now) if held else held
+    if live is held and cells[3] <= now and (cells[1] > now - span or not cells[0]):
         return budget
     cells = pruned(cells, span, grain, now)
     for deadline, units in sorted((one.deadline, one.units) for one in held):
@@ -336,7 +348,7 @@ def _present(
     budgets: list[Budget] = []
     counts: list[Count] = []
     for index, field in enumerate(fields):
-        budget, quota = before[index] or _UNUSED, quotas[index]
+        budget, quota = before[index] or _UNUSED, quotas[index] if quotas else None
         if quota is None:
             budget = current(budget, span_of(field), now)
         else:
@@ -436,11 +448,12 @@ def _waits(
 
 def _wait(budget: Budget, window: Window, units: int, now: int) -> int:
     """Return the microseconds after which units fit a window, 0 if they fit now."""
-    assert window.limit is not None, "each window of a named limit has one"
-    excess = total(budget) + units - window.limit
+    limit = window.limit
+    assert limit is not None, "each window of a named limit has one"
+    excess = total(budget) + units - limit
     if excess <= 0:
         return 0
-    if units > window.limit:
+    if units > limit:
         return window.span
     held = sorted((one.deadline, one.units) for one in budget.held)
     for instant, count in chain(counted(budget.cells), held):
@@ -465,12 +478,11 @@ def _wait_for_period(budget: Budget, quota: Quota, limit: int | None, units: int
     return (following if is_late else period).ends - now
 
 
-def _taken(action: Take, budgets: Sequence[Budget], deadline: int) -> list[Budget]:
-    id, limits, units, span, _ = action
-    return [
-        Budget(cells, (*held, Held(id, units[index], deadline, span)), limits.windows[index].grain)
-        for index, (cells, held, _) in enumerate(budgets)
-    ]
+def _take(action: Take, budgets: list[Budget], deadline: int) -> None:
+    id, (_, _, windows, _), units, span, _ = action
+    for index, (cells, held, _) in enumerate(budgets):
+        mine = _new(Held, (id, units[index], deadline, span))
+        budgets[index] = _new(Budget, (cells, (*held, mine), windows[index].grain))
 
 
 def _settled(
@@ -486,7 +498,7 @@ def _settled(
         units = mine.units
     elif units > mine.units:
         units = min(units, LARGEST - cells[0] - _held(held))
-    return Budget(count_at(cells, grain, now, units), held, grain), []
+    return _new(Budget, (count_at(cells, grain, now, units), held, grain)), []
 
 
 def _renewed(budget: Budget, mine: Held, now: int, span: int) -> tuple[Budget, int]:

@@ -32,9 +32,11 @@ class LocalBudgets:
         before = [budgets.get((owner, field)) for field in action.fields]
         answer, after = apply(action, before, now, len(self._fields.get(owner, ())))
         for field, budget in changed(action, before, after):
-            if budgets.pop((owner, field), None) is None:
+            place = owner, field
+            if place not in budgets:
                 self._fields.setdefault(owner, set()).add(field)
-            budgets[owner, field] = budget
+            budgets[place] = budget
+            budgets.move_to_end(place)
             self._sweep(now)
         return answer
 
@@ -49,16 +51,20 @@ class LocalBudgets:
 
     def _sweep(self, now: int) -> None:
         """Drop budgets that are idle, after a change of another."""
-        for _ in range(min(_SWEPT, len(self._budgets))):
-            owner, field = next(iter(self._budgets))
-            budget, idle_since = self._budgets[owner, field], now - DAY - span_of(field)
+        budgets = self._budgets
+        for _ in range(_SWEPT):
+            place = next(iter(budgets), None)
+            if place is None:
+                break
+            owner, field = place
+            budget, idle_since = budgets[place], now - DAY - span_of(field)
             # The cells of most budgets tell that they are in use, without their holds.
             if budget.cells[3] > idle_since or budget.last > idle_since:
                 if not is_of_period(field):
                     break
-                self._budgets.move_to_end((owner, field))  # It may outlast those behind it.
+                budgets.move_to_end(place)  # It may outlast those behind it.
                 continue
-            del self._budgets[owner, field]
+            del budgets[place]
             self._fields[owner].remove(field)
             if not self._fields[owner]:
                 del self._fields[owner]
