@@ -115,18 +115,36 @@ def test_no_unexpired_state_is_dropped(calls: list[tuple[int, str]]) -> None:
 @example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 2, "a", 1, WINDOWS)])
 @example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (MINUTE - 1, "a", 1, WINDOWS)])
 @example([(0, "a", 4, WINDOWS), (1, "a", 1, WINDOWS), (-5, "a", 1, WINDOWS), (9, "a", 1, WINDOWS)])
+@example(
+    [
+        (0, "a", 4, WINDOWS),
+        (2 * DAY, "b", 1, WINDOWS),
+        (2 * DAY, "b", 1, WINDOWS),
+        (-4 * DAY - 2, "a", 1, WINDOWS),
+    ]
+)
 def test_a_cached_refusal_equals_the_reading_of_the_rule(
     calls: list[tuple[int, str, int, tuple[Window, ...]]],
 ) -> None:
-    """Whatever the time does, whatever it costs, and whichever plan holds from one to the next."""
+    """Whatever the time does, whatever it costs, and whichever plan holds from one to the next.
+
+    A state that was dropped after a day counts no more if the clock then steps back.
+    """
     windows = LocalWindows()
     states: dict[str, State] = {}
-    now = NOW
+    seen: dict[str, int] = {}
+    now, passed = NOW, 0
     for step, owner, cost, plan in calls:
         now += step
+        passed += max(0, step)
         state = states.get(owner) or empty_state(plan)
-        expected, states[owner] = hit(state, plan, now, cost)
-        assert windows.hit(owner, plan, now, cost) == expected
+        expected, after = hit(state, plan, now, cost)
+        reading = windows.hit(owner, plan, now, cost)
+        if reading != expected:
+            expected, after = hit(empty_state(plan), plan, now, cost)
+            assert reading == expected
+            assert passed - seen[owner] >= DAY
+        states[owner], seen[owner] = after, passed
 
 
 BUSY = Plan("busy", rpm=90, rph=200, rpd=None, concurrent=1).windows
