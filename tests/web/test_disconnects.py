@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from select import select
 from typing import Any
 
 import httpx
@@ -494,8 +495,10 @@ def test_the_units_of_a_waiting_handler_are_free_once_its_client_has_left(
 
     before = usage()
     assert (before["held"], before["waiting"]) == (0, 0)
-    with leaving(running, framework, json.dumps({framework: 1}) if has_body else ""):
-        until(lambda: usage()["waiting"] == 1)
-        assert usage()["held"] == 90
+    with leaving(running, framework, json.dumps({framework: 1}) if has_body else "") as connection:
+        until(lambda: usage()["waiting"] == 1 or select([connection], [], [], 0)[0])
+        told = usage()
+        assert told["waiting"] == 1, connection.recv(4096)
+        assert told["held"] == 90
     until(lambda: usage()["held"] == 0)
     assert usage() == {"used": before["used"] + 1, "held": 0, "waiting": 0}
