@@ -14,16 +14,16 @@ from redis import Redis
 
 from lockgate import Plan, PlanBook
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
-from lockgate.stores.answers import StoreError, Verdict
+from lockgate.stores.answers import StoreError, UnreadableState, Verdict
 from lockgate.stores.leasing import LeasingStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.key_names import slot_of
 from lockgate.stores.redis.recalls import _KEPT
 from lockgate.stores.redis.transport.commands import command
-from lockgate.stores.resilience.older_leases import ANSWERED_LATER
+from lockgate.stores.resilience.older_leases import ANSWERED_LATER, noted_leases
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.sync import run
@@ -152,6 +152,39 @@ def test_a_change_sends_one_recall(verb: str, kind: str) -> None:
     assert sent() == []
     run(CHANGES[verb](store, key))
     assert sent() == [b"org_1"]
+    run(store.close())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", sorted({*ANSWERED_LATER, "forget"} - {"organization_changed"}))
+def test_k4_a_change_notes_the_leases_that_were_out_at_it(verb: str, kind: str) -> None:
+    store = opened(kind)
+    made = new_key()
+    _, key = run(store.register(account("org_1"), draft_of(made)))
+    request = LeaseRequest("0" * 16, 10, LONGEST)
+    lease = run(store.admit_leased(token_of(made), 1, PLANS, request)).lease
+    assert lease is not None
+    with noted_leases() as noted:
+        run(CHANGES[verb](store, key))
+    assert set(noted) == {(lease,)}
+    run(store.settle_leases("org_1", PLANS.default.windows, [Settlement(lease.id, ())]))
+    with noted_leases() as noted:
+        run(store.put_organization(Organization("org_1", "free")))
+    assert noted == [()]
+    run(store.close())
+
+
+def test_a_key_is_revoked_although_the_leases_cannot_be_read() -> None:
+    store = opened("single")
+    key = run(store.insert(draft_of(new_key()), None))
+    place, before = store._names.place("org_1"), run(store.change_counter())
+    run(store._ask(command(place.slot, b"SADD", place.windows, b"spoiled")))
+    with noted_leases(), pytest.raises(UnreadableState):
+        run(store.revoke_if_live("org_1", key.id))
+    found = run(store.get("org_1", key.id))
+    assert found is not None
+    assert found.revoked_at is not None
+    assert run(store.change_counter()) != before
     run(store.close())
 
 

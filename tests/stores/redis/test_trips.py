@@ -13,9 +13,11 @@ import pytest
 from lockgate import Plan, PlanBook, run
 from lockgate.core.plans import CREATOR, Organization
 from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.events import Events
 from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.commands import request_ids
+from lockgate.stores.resilience.store import ResilientStore
 from tests.servers import RedisServer, redis_server
 
 from ..making import BOOK, NOW, account, draft_of, new_key, token_of
@@ -90,6 +92,19 @@ def test_a_revocation_is_two_round_trips_which_carry_its_recall(
     assert asyncio.run(revoke()) == 2
     with quiet.client() as client:
         assert client.xlen(store._names.recalls) == 3
+    run(store.close())
+
+
+def test_a_gate_revokes_in_two_round_trips_where_no_lease_is_out(
+    quiet: RedisServer, trips: Trips
+) -> None:
+    store = RedisStore(quiet.url(), prefix="unleased")
+    resilient = ResilientStore(store, Events(None))
+    keys = [run(store.insert(draft_of(new_key()), None)) for _ in range(2)]
+    run(resilient.revoke_if_live("org_1", keys[0].id))  # Connected, and the scripts are known.
+    assert trips(lambda: run(resilient.revoke_if_live("org_1", keys[1].id))) == 2
+    run(resilient.put_organization(Organization("org_1", "free")))
+    assert trips(lambda: run(resilient.put_organization(Organization("org_1", "starter")))) == 2
     run(store.close())
 
 

@@ -35,7 +35,7 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.key_format import Token
 from ...sync import together
 from ..answers import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
-from ..resilience.older_leases import leases_ended
+from ..resilience.older_leases import leases_ended, noted_leases
 from .base import CacheStore, PrimaryStore
 
 T = TypeVar("T")
@@ -94,8 +94,9 @@ class Copies:
         try:
             answer = await change
         finally:
-            await self._cache.forget(organization)
-        await leases_ended(self._cache, organization)
+            with noted_leases() as noted:
+                await self._cache.forget(organization)
+        await leases_ended(self._cache, organization, noted)
         return answer
 
     async def compare(self) -> None:

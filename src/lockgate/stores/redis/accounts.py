@@ -31,14 +31,14 @@ from .codec import (
     write_seal,
     write_user,
 )
-from .key_names import KEYS, ORGANIZATION, read, slot_of, write
+from .key_names import KEYS, KEYS_AND_WINDOWS, ORGANIZATION, read, slot_of, write
 from .keys import Keys
 from .transport.client import confirmed
 from .transport.commands import Call, Script, command, number
 from .transport.failures import Refused
 
 _REGISTER: Final = Script("accounts.lua", "register", KEYS)
-_CLAIM: Final = Script("accounts.lua", "claim", KEYS, repeatable=True)
+_CLAIM: Final = Script("accounts.lua", "claim", KEYS_AND_WINDOWS, repeatable=True, is_change=True)
 _REMOVE_UNCLAIMED: Final = Script("accounts.lua", "remove_unclaimed", KEYS)
 _SIGN_IN: Final = Script("accounts.lua", "sign_in", ORGANIZATION, repeatable=True)
 _SIGN_OUT: Final = Script("accounts.lua", "sign_out", ORGANIZATION)
@@ -154,8 +154,8 @@ class Accounts(Keys):
         await self._ask(_enter(mine, now, organization, b"NX"))
         values = number(now), write_user(user), number(revoke), number(keep_token)
         text = write_change(change)
-        await self._recall(organization)
-        record = await self._ask(place.call(_CLAIM, *values, *map(write_seal, seals), text))
+        call = place.call(_CLAIM, *values, *map(write_seal, seals), text)
+        record, older = await self._change(organization, call)
         account = None if record is None else read_account(record)
         # The claim holds from here on: an index that is not updated only costs a vain look.
         with suppress(StoreError):
@@ -167,7 +167,7 @@ class Accounts(Keys):
                 await self._ask(_leave(self._names.email(account.billing_email), organization))
                 await self._ask(_leave(self._names.reviews, organization))
         if account is not None and (revoke or not keep_token):
-            await self._count_change()
+            await self._count_change_of(organization, older)
         return account
 
     @confirmed

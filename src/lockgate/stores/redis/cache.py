@@ -60,7 +60,8 @@ class Cache(ChangeCounter, CacheStore):
         place = self._names.place(organization)
         await self._recall(organization)
         await self._ask(command(place.slot, b"DEL", place.organization, repeatable=True))
-        await self._count_change()  # Refusals that a copy caused are forgotten within a second.
+        # Refusals that a copy caused are forgotten within a second.
+        await self._count_change_of(organization)
 
     async def caught_up(self) -> int | None:
         await self.change_counter()  # Notices a loss of data.

@@ -8,13 +8,18 @@ A change also recalls the quota leases of its organization (D42).
 
 from abc import abstractmethod
 from secrets import randbits
+from time import monotonic
 from typing import Any, Final
 
+from ...core.quota_leases import QuotaLeases, live
 from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
+from ...sync import loop_runs, pause, together
 from ..base import Store
+from ..resilience.older_leases import are_noted, note_leases
 from ..runtime.per_loop import PerLoop
 from .error_hints import LossReport
 from .key_names import Names, slot_of
+from .quota_lease_codec import read_leases
 from .recalls import Recalls
 from .transport.client import RedisClient
 from .transport.commands import Call, Script, command, invocation, number
@@ -26,6 +31,11 @@ COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
 _OUT_OF_ORDER: Final = 10 * SECOND
 """Microseconds: the earlier of two concurrent changes may write its counter this much later."""
 _RANDOM_BITS: Final = 10
+_MEANWHILE: Final = 0.25
+"""The part of a round trip that the holders of recalled leases get to settle them, before a look at
+the leases: one that comes too early costs a whole round trip."""
+_MEANWHILE_AT_MOST: Final = 0.05
+"""The same in seconds."""
 _COUNT_CHANGE: Final = Script("change_counter.lua", repeatable=True)
 
 
@@ -74,10 +84,48 @@ class ChangeCounter(Store):
         values = number(bits), number(1 << _RANDOM_BITS), COUNTERS_LAST
         return int(await self._ask(invocation(_COUNT_CHANGE, slot_of(name), [name], *values)))
 
+    async def _change(self, organization: str, call: Call) -> tuple[Any, QuotaLeases | None]:
+        """Change a key or the plan of an organization by a call of a script that ``is_change``, and
+        recall its quota leases: the holders settle while the answer travels.
+
+        Returns:
+            The answer, and the leases that were out at the change; None: they could not be read.
+        """
+        await self._recall(organization)
+        asked_at = monotonic()
+        answer, now, packed = await self._ask(call)
+        older = None if packed is None else live(read_leases(packed), int(now))
+        if older and loop_runs():
+            took = monotonic() - asked_at
+            await pause(min(took * _MEANWHILE, _MEANWHILE_AT_MOST))
+        return answer, older
+
     async def _recall(self, organization: str) -> None:
-        """Recall the quota leases of an organization, together with the next call, which changes a
-        key or the plan: the holders settle while the answer travels."""
+        """Recall the quota leases of an organization, together with the next call."""
         await self.clients.here().tell(self._recalls.recall(organization))
+
+    async def _count_change_of(self, organization: str, older: QuotaLeases | None = None) -> None:
+        """Count a change of an organization, and note the quota leases that it waits for.
+
+        They are looked at while the change is counted, which in an event loop takes one round trip.
+
+        Args:
+            organization: has changed.
+            older: the leases that were out at the change; None: any that are out now.
+        """
+        if older is not None:
+            note_leases(older)
+        if older == () or not are_noted():
+            await self._count_change()
+            return
+
+        async def look() -> None:
+            note_leases(await self.quota_leases(organization))
+
+        async def count() -> None:
+            await self._count_change()
+
+        await together((count(), look()))
 
 
 def _time_of(counter: int) -> int:

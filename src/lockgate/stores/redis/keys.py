@@ -12,6 +12,7 @@ from ...core.api_keys import NEVER, ApiKey, KeyDraft, KeyHistory, Position
 from ...core.changes import ChangeDraft
 from ...core.digests import Digest
 from ...core.key_search import IMPORTED, KeySearch
+from ...core.quota_leases import QuotaLeases
 from ...core.timestamps import MINUTE
 from ...errors import HandleTaken, KeyLimitReached
 from ...sync import together
@@ -32,16 +33,27 @@ from .codec import (
     write_place,
     write_record,
 )
-from .key_names import KEYS, ORGANIZATION, REMOVED, Place, fields_of, place_of, read, slot_of, write
+from .key_names import (
+    KEYS,
+    KEYS_AND_WINDOWS,
+    ORGANIZATION,
+    REMOVED,
+    Place,
+    fields_of,
+    place_of,
+    read,
+    slot_of,
+    write,
+)
 from .transport.client import confirmed
 from .transport.commands import Script, command, invocation, number
 from .transport.failures import Refused, Split, reraise
 from .usage import Histories
 
 _INSERT: Final = Script("keys.lua", "insert", KEYS)
-_UPDATE: Final = Script("keys.lua", "update", KEYS)
-_ROTATE: Final = Script("keys.lua", "rotate", KEYS)
-_REVOKE: Final = Script("keys.lua", "revoke", KEYS, repeatable=True)
+_UPDATE: Final = Script("keys.lua", "update", KEYS_AND_WINDOWS, is_change=True)
+_ROTATE: Final = Script("keys.lua", "rotate", KEYS_AND_WINDOWS, is_change=True)
+_REVOKE: Final = Script("keys.lua", "revoke", KEYS_AND_WINDOWS, repeatable=True, is_change=True)
 _REVOKE_RECORD: Final = Script("keys.lua", "revoke_record", ORGANIZATION, repeatable=True)
 _REHASH: Final = Script("keys.lua", "rehash", ORGANIZATION)
 _LIST: Final = Script("keys.lua", "list", ("organization", "created"), repeatable=True)
@@ -93,11 +105,11 @@ class Keys(Histories, Cache):
     ) -> bool:
         place = self._names.place(old.organization)
         values = number(now), write(old.id), write_record(old), write_record(new)
-        await self._recall(old.organization)
-        is_done = bool(await self._ask(place.call(_UPDATE, *values, write_change(change))))
+        call = place.call(_UPDATE, *values, write_change(change))
+        is_done, older = await self._change(old.organization, call)
         if is_done:
-            await self._count_change()
-        return is_done
+            await self._count_change_of(old.organization, older)
+        return bool(is_done)
 
     @confirmed
     async def rotate_if(
@@ -112,10 +124,7 @@ class Keys(Histories, Cache):
     ) -> ApiKey | None:
         records = write(old.id), write_record(old), write_record(new)
         values = number(now), *records, number(cap)
-        key = await self._insert_by(_ROTATE, values, successor, cap, change)
-        if key is not None:
-            await self._count_change()
-        return key
+        return await self._insert_by(_ROTATE, values, successor, cap, change)
 
     async def _insert_by(
         self,
@@ -132,15 +141,19 @@ class Keys(Histories, Cache):
         """
         place = self._names.place(draft.organization)
         claimed = await self._claim_for_key(draft)
+        older: QuotaLeases | None = ()
         try:
-            values = *values, *write_key(draft), write_change(change)
+            call = place.call(script, *values, *write_key(draft), write_change(change))
             if script is _ROTATE:
-                await self._recall(draft.organization)
-            answer = await self._ask(place.call(script, *values))
+                answer, older = await self._change(draft.organization, call)
+            else:
+                answer = await self._ask(call)
         except Refused:
             await self._unclaim(*claimed)
             raise
         if isinstance(answer, list):
+            if script is _ROTATE:
+                await self._count_change_of(draft.organization, older)
             history = draft.history or KeyHistory(0)
             key = read_key(cast(list[bytes], answer)[0], None)
             return key._replace(
@@ -202,14 +215,15 @@ class Keys(Histories, Cache):
     ) -> ApiKey | None:
         place = self._names.place(organization)
         values = number(now), write(id), write_change(change)
-        await self._recall(organization)
+        older: QuotaLeases | None = None
         try:
-            answer = await self._ask(place.call(_REVOKE, *values).divisible())
+            call = place.call(_REVOKE, *values).divisible()
+            answer, older = await self._change(organization, call)
         except Split:
             answer = await self._revoke_by_parts(place, values)
         if answer is None:
             return None
-        await self._count_change()
+        await self._count_change_of(organization, older)
         return read_key(*cast(list[bytes], answer))
 
     async def _revoke_by_parts(self, place: Place, values: tuple[bytes, ...]) -> Any:

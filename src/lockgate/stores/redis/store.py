@@ -50,7 +50,7 @@ from .codec import (
 from .error_hints import LossReport, advice
 from .hold_codec import read_answer, read_moved, write_action
 from .key_hints import ADMIT, AT_MOST, KeyHint
-from .key_names import DEFAULT_PREFIX, ORGANIZATION, Names, Place, read, write
+from .key_names import DEFAULT_PREFIX, Names, Place, read, write
 from .keys import READ_AT_ONCE, SEARCHED_AT_ONCE
 from .recalls import WAITED, Recalls
 from .server_settings import EvictionCheck, warnings_of
@@ -70,7 +70,9 @@ _LEASES: Final = Script("leases.lua", "list", _NAMES, repeatable=True)
 
 _HOLD: Final = Script("hold.lua", None, ("limits",), repeatable=True)
 
-_PLACE: Final = Script("accounts.lua", "place", ORGANIZATION, repeatable=True)
+_PLACE: Final = Script(
+    "accounts.lua", "place", ("organization", "windows"), repeatable=True, is_change=True
+)
 _RESET: Final = Script("accounts.lua", "reset", ("organization", "windows", "limits"))
 
 _CLOCKS: Final = range(0, 16384, 1024)
@@ -256,9 +258,9 @@ class RedisStore(Accounts):
     ) -> None:
         id, placement = write(organization.id), write_placement(organization)
         values = number(now), placement, id, write_change(change)
-        await self._recall(organization.id)
-        await self._ask(self._names.place(organization.id).call(_PLACE, *values))
-        await self._count_change()
+        call = self._names.place(organization.id).call(_PLACE, *values)
+        _, older = await self._change(organization.id, call)
+        await self._count_change_of(organization.id, older)
 
     @confirmed
     async def organization_changed(self, id: str) -> None:

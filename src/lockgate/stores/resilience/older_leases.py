@@ -1,10 +1,18 @@
-"""Waiting for the quota leases that were granted before a change (D42, K4, W13)."""
+"""Waiting for the quota leases that were granted before a change (D42, K4, W13).
+
+A store that reads the leases in the step of the change notes them (:func:`note_leases`), which
+saves the first look at them: a round trip.
+"""
 
 import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, cast
 
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
+from ...core.quota_leases import QuotaLeases
 from ...core.timestamps import SECOND
 from ...sync import pause
 from ..base import Store
@@ -22,6 +30,7 @@ _POLLED: Final = 0.001, 0.05
 """Seconds between two looks at leases that are awaited: the first and the longest."""
 _SLOWER: Final = 1.25
 """Each pause is as many times the one before, so the answer comes at most a quarter late."""
+_NOTED: Final[ContextVar[list[QuotaLeases] | None]] = ContextVar("lockgate_leases", default=None)
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -38,17 +47,49 @@ def organization_of(arguments: tuple[Any, ...]) -> str:
     return first.id if isinstance(first, Organization) else cast(str, first)
 
 
-async def leases_ended(store: Store, organization: str) -> None:
-    """Return once the quota leases of an organization that are out now have ended.
+@contextmanager
+def noted_leases() -> Generator[list[QuotaLeases]]:
+    """Yield the list to which the change in a ``with`` block adds what :func:`note_leases` gets."""
+    noted: list[QuotaLeases] = []
+    token = _NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED.reset(token)
+
+
+def note_leases(leases: QuotaLeases) -> None:
+    """Note the quota leases of an organization, as a change of it has read them.
+
+    A store calls this once the change has taken effect: first with the leases that were out then,
+    in the step of the change or after it, and again with each later reading.
+    """
+    noted = _NOTED.get()
+    if noted is not None:
+        noted.append(leases)
+
+
+def are_noted() -> bool:
+    """Return whether a caller reads what :func:`note_leases` gets."""
+    return _NOTED.get() is not None
+
+
+async def leases_ended(store: Store, organization: str, noted: Sequence[QuotaLeases] = ()) -> None:
+    """Return once the quota leases of an organization that were out at a change have ended.
 
     That is when they are settled, which the recall of the change asks of their holders; or after
     the longest span of them by this process's clock, within which each holder has stopped. The
     deadline by the store's clock does not count: the clock may have stepped forward.
+
+    Args:
+        store: has the leases.
+        organization: has changed.
+        noted: the leases at the change and later ones, as it read them; empty: it has not.
     """
-    leases = await store.quota_leases(organization)
-    if not leases:
-        return
+    leases, *later = noted or (await store.quota_leases(organization),)
     older = {lease.id for lease in leases}
+    if not older or any(older.isdisjoint(lease.id for lease in left) for left in later):
+        return
     until = elapsing_clock() + max(lease.span for lease in leases)
     seconds, longest = _POLLED
     while (left := until - elapsing_clock()) > 0:

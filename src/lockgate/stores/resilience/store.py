@@ -49,7 +49,7 @@ from .deadlines import (
 )
 from .failures import counts_for_breaker, is_outage, kind_of
 from .local_limits import LocalLimits
-from .older_leases import ANSWERED_LATER, leases_ended, organization_of
+from .older_leases import ANSWERED_LATER, leases_ended, noted_leases, organization_of
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
 
@@ -314,14 +314,14 @@ class ResilientStore(Wrapper):
             if verb in URGENT:
                 return await self._urgent(verb, call, args, kwargs)
             self.breaker.obey()
-            with within(self._unhurried):
+            with within(self._unhurried), noted_leases() as noted:
                 try:
                     answer = await self._reach(call, args, kwargs)
                 except TimeoutError:
                     self._tell_late(f"within {self._unhurried:g} s")
                     raise
             if verb in ANSWERED_LATER:
-                await leases_ended(self, organization_of(args))
+                await leases_ended(self, organization_of(args), noted)
             return answer
         finally:
             if verb in _CHANGES:

@@ -7,7 +7,7 @@
 -- The last of ARGV of register, claim, place, reset and remove_unclaimed is the text for the change log, or empty.
 --
 -- include: key_records.lua
--- include: leases_out.lua
+-- include: change.lua
 
 local ACCOUNT = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 local CREATED, CLAIMED, TOKEN_REVOKED, SIGNED_IN, SIGN_OUTS = 1, 2, 3, 4, 5

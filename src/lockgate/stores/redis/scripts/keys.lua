@@ -4,6 +4,7 @@
 -- changes a key is the text for the change log, or empty.
 --
 -- include: key_records.lua
+-- include: change.lua
 
 -- Return why a key cannot be inserted, or nil: its id is taken, or the organization has as many live
 -- keys as the cap allows, without those that are about to end.

@@ -71,6 +71,8 @@ class Script:
         verb: the function of the file to call, where the file only defines functions.
         names: the names of an organization that it takes (``key_names.py``).
         repeatable: whether a call may be sent again when its outcome is unknown.
+        is_change: whether the function changes a key or a plan: the script then also returns the
+            quota leases that are out (``change.lua``), and its names end with the windows.
     """
 
     def __init__(
@@ -80,9 +82,14 @@ class Script:
         names: Sequence[str] = (),
         *,
         repeatable: bool = False,
+        is_change: bool = False,
     ) -> None:
         source = _source(file, set())
-        body = (source if verb is None else f"{source}return {verb}()\n").encode()
+        if is_change:
+            source += f"return with_leases({verb})\n"
+        elif verb is not None:
+            source += f"return {verb}()\n"
+        body = source.encode()
         sha = sha1(body, usedforsecurity=False).hexdigest().encode()
         self.names: Final = names
         self.repeatable: Final = repeatable

@@ -1,0 +1,84 @@
+"""How a change waits for the quota leases that were granted before it (K4, W13)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from lockgate.core.quota_leases import QuotaLease, QuotaLeases
+from lockgate.core.timestamps import SECOND
+from lockgate.events import Events
+from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience.older_leases import (
+    are_noted,
+    leases_ended,
+    note_leases,
+    noted_leases,
+)
+from lockgate.stores.resilience.store import ResilientStore
+from lockgate.sync import run
+from tests.stores.making import draft_of, new_key
+
+OLDER = QuotaLease("0" * 16, 5, 100 * SECOND, SECOND)
+ENDED = OLDER._replace(units=0)
+NEWER = OLDER._replace(id="1" * 16)
+
+
+class Looked(MemoryStore):
+    """Answers each look at leases with the next of some readings, and counts them."""
+
+    def __init__(self, readings: Sequence[QuotaLeases]) -> None:
+        super().__init__()
+        self.readings = [*readings]
+        self.looks = 0
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        self.looks += 1
+        return self.readings.pop(0)
+
+
+@pytest.mark.parametrize(
+    ("noted", "readings"),
+    [
+        ([()], []),
+        ([(), (NEWER,)], []),
+        ([(OLDER,), ()], []),
+        ([(OLDER,), (NEWER,)], []),
+        ([(OLDER,)], [()]),
+        ([(OLDER,)], [(OLDER,), (NEWER,)]),
+        ([(OLDER,), (OLDER, NEWER)], [(ENDED,), (NEWER,)]),
+        ([], [()]),
+        ([], [(OLDER,), (OLDER,), (NEWER,)]),
+    ],
+)
+def test_k4_a_change_waits_for_the_leases_that_were_out_at_it_and_looks_no_more_than_needed(
+    noted: list[QuotaLeases], readings: list[QuotaLeases]
+) -> None:
+    store = Looked(readings)
+    run(leases_ended(store, "org_1", noted))
+    assert store.looks == len(readings)
+
+
+def test_a_change_that_has_read_the_leases_needs_no_look() -> None:
+    class Noting(Looked):
+        async def revoke_if_live(self, *args: object, **kwargs: object) -> None:
+            note_leases(())
+
+    store = Noting([()])
+    key = run(store.insert(draft_of(new_key()), None))
+    resilient = ResilientStore(store, Events(None))
+    run(resilient.revoke_if_live("org_1", key.id))
+    assert store.looks == 0
+    run(resilient.update_if(key, key._replace(name="other")))
+    assert store.looks == 1
+
+
+def test_notes_belong_to_the_change_in_whose_block_they_are_made() -> None:
+    note_leases((OLDER,))
+    assert not are_noted()
+    with noted_leases() as outer:
+        with noted_leases() as inner:
+            note_leases((OLDER,))
+        note_leases((NEWER,))
+    assert (outer, inner) == ([(NEWER,)], [(OLDER,)])
