@@ -358,7 +358,9 @@ class WindowStore(PartStore):
         ended unsettled lately.
 
         A change to a key or a plan is answered once the leases that were granted before are settled
-        or their holders have stopped. The default: a store that grants none.
+        or their holders have stopped. A verb that reads them in the step of the change notes them
+        (:func:`lockgate.stores.resilience.older_leases.note_leases`), so that this call is not
+        made where there are none. The default: a store that grants none.
         """
         return ()
 

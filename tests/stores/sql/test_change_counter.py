@@ -8,6 +8,7 @@ import pytest
 
 from lockgate import run
 from lockgate.core.accounts import AccountDraft
+from lockgate.core.changes import drafted_change
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
 from lockgate.stores.cached.base import COPIES_LAST
@@ -49,6 +50,18 @@ def test_calls_without_a_change_do_not_advance_the_counter(store: SqlStore) -> N
     run(store.rehash_if(key.handle, Digest("sha256", b""), Digest("sha256", b"x")))
     run(store.rehash_if("nobody", Digest("sha256", b""), Digest("sha256", b"x")))
     assert run(store.change_counter()) == before
+
+
+def test_the_first_change_of_all_is_recorded_once(store: SqlStore) -> None:
+    key = run(store.insert(draft("org_1"), None, NOW))
+    run(store.revoke_if_live("org_1", key.id, NOW, change=drafted_change("key_revoked", key.id)))
+    (change,) = run(store.change_log("org_1", 10))
+    assert (change.number, change.at, change.key) == (1, NOW, key.id)
+    found = run(store.get("org_1", key.id))
+    assert found is not None
+    assert found.revoked_at == NOW
+    assert run(store.change_counter()) == run(store.changes(0)).change_counter != 0
+    assert run(store.changes(0)).organizations == ["org_1"]
 
 
 def test_the_changes_since_a_value_name_the_changed_organizations(store: SqlStore) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Thread
+
+from sqlalchemy import update
 
 from lockgate import Plan, PlanBook, run
+from lockgate.core.api_keys import ApiKey
 from lockgate.core.sliding_window import Reading
 from lockgate.stores.answers import Usage, Verdict
 
 from ..making import NOW, at_once, draft, draft_of, new_key, token_of
-from .backends import Backend
+from .backends import Backend, await_locks
 
 LIMIT = 200
 
@@ -126,4 +130,22 @@ def test_every_verb_at_once_meets_no_deadlock(backend: Backend) -> None:
 
     at_once(8, work)
     assert all(run(store.find(key.handle)) for key in keys)
+    run(store.close())
+
+
+def test_w3_a_revocation_answers_the_usage_that_was_added_before_it(served: Backend) -> None:
+    """Usage is added under the lock of the key alone."""
+    store, answers = served.open(), list[ApiKey | None]()
+    key = run(store.insert(draft("org_1"), None, NOW))
+    revoking = Thread(target=lambda: answers.append(run(store.revoke_if_live("org_1", key.id))))
+    with served.admin.begin() as connection:
+        keys = store.tables.keys
+        connection.execute(update(keys).where(keys.c.id == key.id).values(request_count=7))
+        revoking.start()
+        await_locks(served.admin)
+    revoking.join(60)
+    (revoked,) = answers
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+    assert revoked.request_count == 7
     run(store.close())

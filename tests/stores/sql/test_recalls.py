@@ -11,16 +11,17 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, create_engine, event, make_url, text, update
 
 from lockgate import Plan, PlanBook
+from lockgate.core.changes import drafted_change
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.leasing import LeasingStore
-from lockgate.stores.resilience.older_leases import ANSWERED_LATER
+from lockgate.stores.resilience.older_leases import ANSWERED_LATER, noted_leases
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.stores.sql import SqlStore
@@ -271,6 +272,54 @@ def test_a_change_sends_one_recall_at_its_commit(verb: str, driver: str) -> None
         connection.execute(text("UNLISTEN lockgate_recalls"))
         connection.commit()
     assert sent == [f"{store.prefix}:{b'org_1'.hex()}"]
+    run(store.close())
+
+
+@ways("sqlite", "postgresql", *AWAITED, *POLLED)
+@pytest.mark.parametrize("verb", sorted(ANSWERED_LATER - {"organization_changed"}))
+async def test_k4_a_change_notes_the_leases_that_were_out_at_it(
+    verb: str, way: str, sender: Borrowed
+) -> None:
+    made = new_key()
+    _, key = await asyncio.to_thread(run, sender.register(account("org_1"), draft_of(made)))
+    store, request = opened(way, sender), LeaseRequest("0" * 16, 10, LONGEST)
+    lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
+    assert lease is not None
+    with noted_leases() as noted:
+        await CHANGES[verb](store, key)
+    assert noted == [(lease,)]
+    await store.settle_leases("org_1", PLANS.default.windows, [Settlement(lease.id, ())])
+    with noted_leases() as noted:
+        await store.put_organization(Organization("org_1", "free"))
+    assert noted == [()]
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", BACKENDS)
+def test_a_key_is_revoked_although_the_leases_cannot_be_read(kind: str) -> None:
+    store = BACKENDS[kind].open()
+    key = run(store.insert(draft_of(new_key()), None))
+    with BACKENDS[kind].admin.begin() as connection:
+        connection.execute(update(store.tables.organizations).values(windows=b"\xff"))
+    with noted_leases() as noted:
+        revoked = run(store.revoke_if_live("org_1", key.id))
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+    assert noted == []
+    run(store.close())
+
+
+@pytest.mark.parametrize(("kind", "most"), [("sqlite", 6), ("postgresql", 3), ("mysql", 6)])
+def test_a_gate_revokes_in_few_statements_where_no_lease_is_out(kind: str, most: int) -> None:
+    store = BACKENDS[kind].open(blocking=True)
+    keys = [run(store.insert(draft_of(new_key()), None)) for _ in range(2)]
+    resilient, statements = ResilientStore(store, Events(None), deadline=_PATIENCE), list[str]()
+    change = drafted_change("key_revoked")
+    run(resilient.revoke_if_live("org_1", keys[0].id, change=change))  # Later ones find a counter.
+    assert store._engine is not None
+    event.listen(store._engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
+    run(resilient.revoke_if_live("org_1", keys[1].id, change=change))
+    assert len(statements) == most, statements
     run(store.close())
 
 

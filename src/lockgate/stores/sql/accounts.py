@@ -23,7 +23,6 @@ class Accounts:
     """
 
     def __init__(self, tables: Tables, keys: Keys) -> None:
-        self._organizations: Final = tables.organizations
         self._accounts: Final = tables.accounts
         self._keys: Final = tables.keys
         self._statements_of_keys: Final = keys
@@ -79,16 +78,6 @@ class Accounts:
         order = columns.claimed_at.desc(), columns.organization.desc()
         statement = select(self._accounts).where(*which).order_by(*order).limit(limit)
         return tuple(read_account(row) for row in connection.execute(statement))
-
-    def lock(self, connection: Connection, organization: str) -> bool:
-        """Lock an organization, as inserting a key does; return whether it exists.
-
-        A concurrent insert therefore ends before a claim, which revokes its key, or starts after
-        it.
-        """
-        table = self._organizations
-        mine = select(table.c.id).where(table.c.id == write_id(organization)).with_for_update()
-        return connection.scalar(mine) is not None
 
     def claim(
         self,

@@ -1,12 +1,25 @@
 """The statements of the change log, which run inside the transaction of the change.
 
 The organization is locked, so its records are numbered without gaps by the newest number plus one.
-That number is read together with the clock: the change log adds one statement to a change.
+That number is read together with the clock, and with the key that changes. The record is inserted
+with the change counter (:mod:`.change_counter`).
 """
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select
+from sqlalchemy import (
+    Connection,
+    Integer,
+    Select,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal_column,
+    select,
+    true,
+)
 
 from ...core.changes import LOGGED_AT_MOST, Change, ChangeDraft
 from ...errors import HandleTaken
@@ -26,6 +39,9 @@ class Moment(NamedTuple):
 
     at: int
     number: int
+    """0: it leaves no record."""
+    clock: int | None
+    """The server's clock; None: it was not read."""
 
 
 class ChangeLog:
@@ -48,6 +64,7 @@ class ChangeLog:
         newest = select(func.max(columns.number)).where(mine)
         self._number: Final = newest
         self._moment: Final = select(database.clock, newest.scalar_subquery())
+        self._with_keys: dict[tuple[bool, bool], Select[*tuple[Any, ...]]] = {}
         row = select(*(bindparam(column.name, type_=column.type) for column in columns))
         is_free = ~exists(select(removed).where(removed == bindparam("handle")))
         free = insert(tables.changes).from_select(list(columns), row.where(is_free))
@@ -61,15 +78,55 @@ class ChangeLog:
         self, connection: Connection, id: bytes, now: int | None, change: ChangeDraft | None
     ) -> Moment:
         """Return the present, and the next number of a locked organization."""
-        is_logged = change is not None and self._tables.has_changes
-        if not is_logged:
-            return Moment(self._database.now(connection) if now is None else now, 0)
+        clock: int | None = None
+        if not self._is_logged(change):
+            if now is None:
+                now = clock = self._database.now(connection)
+            return Moment(now, 0, clock)
         if now is None:
-            at, number = connection.execute(self._moment, {"of": id}).one()
-            now = self._database.read_clock(at)
+            read, number = connection.execute(self._moment, {"of": id}).one()
+            now = clock = self._database.read_clock(read)
         else:
             number = connection.scalar(self._number, {"of": id})
-        return Moment(now, (number or 0) + 1)
+        return Moment(now, (number or 0) + 1, clock)
+
+    def moment_and_key(
+        self,
+        connection: Connection,
+        id: bytes,
+        key: str,
+        now: int | None,
+        change: ChangeDraft | None,
+    ) -> tuple[Moment, Any]:
+        """Return what :meth:`moment` returns, and the row of a key of the organization by its id,
+        as ``key_columns`` has it; None: there is no such key."""
+        is_logged = self._is_logged(change)
+        values = connection.execute(self._with_key(is_logged), {"of": id, "key": key}).one()
+        clock, row = self._database.read_clock(values[0]), values[1 + is_logged :]
+        number = (values[1] or 0) + 1 if is_logged else 0
+        moment = Moment(clock if now is None else now, number, clock)
+        return moment, None if row[0] is None else row
+
+    def _is_logged(self, change: ChangeDraft | None) -> bool:
+        return change is not None and self._tables.has_changes
+
+    def _with_key(self, is_logged: bool) -> Select[*tuple[Any, ...]]:
+        """Select the clock, the newest number if there is a log, and a key, which may be missing.
+
+        The key is locked, too: usage is added without a lock of the organization, and the key is
+        answered as it is when the change takes effect.
+        """
+        kind = is_logged, self._tables.has_details
+        found = self._with_keys.get(kind)
+        if found is None:
+            keys = self._tables.keys
+            one = select(literal_column("1", Integer()).label("one")).subquery("one")
+            named = keys.c.id == bindparam("key"), keys.c.organization == bindparam("of")
+            key = select(*self._tables.key_columns()).where(*named).with_for_update().subquery("k")
+            number = [self._number.scalar_subquery()] if is_logged else []
+            found = select(self._database.clock, *number, key).outerjoin_from(one, key, true())
+            self._with_keys[kind] = found
+        return found
 
     def add(
         self,
@@ -92,20 +149,28 @@ class ChangeLog:
         Raises:
             HandleTaken: a removed key had the handle.
         """
-        if change is None or not moment.number:
+        row = self.row(connection, id, change, moment)
+        if row is None:
             if handle is not None:
                 self._check_not_removed(connection, handle)
-            return
-        table, (at, number) = self._table, moment
-        row = {"organization": id, "number": number, "at": at, "text": change.text()}
-        if handle is None:
-            connection.execute(insert(table), row)
+        elif handle is None:
+            connection.execute(insert(self._table), row)
         elif connection.execute(self._insert_if_free, {**row, "handle": handle}).rowcount != 1:
             self._check_not_removed(connection, handle)
+
+    def row(
+        self, connection: Connection, id: bytes, change: ChangeDraft | None, moment: Moment
+    ) -> dict[str, Any] | None:
+        """Return the record of a change to insert, if there is one, and now and then remove records
+        that are too many."""
+        if change is None or not moment.number:
+            return None
+        table, number = self._table, moment.number
         if number % _TRIMMED_EVERY == 0:
             mine = table.c.organization == id
             old = table.c.number <= number - LOGGED_AT_MOST
             connection.execute(delete(table).where(mine, old))
+        return {"organization": id, "number": number, "at": moment.at, "text": change.text()}
 
     def _check_not_removed(self, connection: Connection, handle: str) -> None:
         """Raise HandleTaken if a removed key had this handle.

@@ -92,6 +92,9 @@ class Database(ABC):
     isolation: str | None = None
     """The isolation level to set on the host's engine, where that costs no round trip."""
 
+    joins_writes = False
+    """Whether one statement may write several tables."""
+
     clock: ColumnElement[Any]
     """The server's clock in microseconds, at the instant when its row is read (D27)."""
 
@@ -267,6 +270,7 @@ class Postgresql(Database):
     """PostgreSQL 12 or later."""
 
     isolation = "READ COMMITTED"
+    joins_writes = True
     # Not now(), which is the start of the transaction, before the wait for its lock.
     clock = literal_column(_POSTGRESQL_CLOCK, BigInteger())
 

@@ -8,6 +8,7 @@ from sqlalchemy import (
     Select,
     Table,
     and_,
+    bindparam,
     case,
     delete,
     func,
@@ -23,6 +24,7 @@ from ...core.key_search import IMPORTED, KeySearch
 from ...core.row_seals import Counted, tally
 from ...errors import ConfigurationError, KeyLimitReached
 from ..answers import Census, FoundKeys, HistoryOwner, Page
+from .change_counter import Write
 from .codec import read_id, read_key, read_uses, write_id, write_key, write_uses
 from .tables import FINITE, Tables
 from .usage import Histories
@@ -57,6 +59,15 @@ class Keys:
         self._tables: Final = tables
         self._histories: Final = histories
         self._selects: dict[bool, Select[*tuple[Any, ...]]] = {}
+        columns = tables.keys.c
+        self._this: Final = (
+            columns.id == bindparam("the_id"),
+            columns.organization == bindparam("the_organization"),
+        )
+        end = bindparam("the_end", type_=columns.revoked_at.type)
+        ends_at = case((columns.ends_at > end, end), else_=columns.ends_at)
+        live = update(tables.keys).where(*self._this, columns.revoked_at.is_(None))
+        self._revoke: Final = live.values(revoked_at=end, ends_at=ends_at)
 
     def insert(self, connection: Connection, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
         """Insert a key of an existing, locked organization."""
@@ -144,25 +155,32 @@ class Keys:
         earlier = mine, ends_later, columns.ends_at < after.instant, unrevoked
         return page + self._page(connection, order, limit - len(page), *earlier)
 
-    def revoke(self, connection: Connection, organization: str, id: str, now: int) -> bool:
-        """Revoke a live key of a locked organization; return whether it was live."""
-        keys = self._table
-        live = and_(self._owned(organization, id), keys.c.revoked_at.is_(None))
-        ends_at = case((keys.c.ends_at > now, now), else_=keys.c.ends_at)
-        revoked = update(keys).where(live).values(revoked_at=now, ends_at=ends_at)
-        return connection.execute(revoked).rowcount > 0
+    def revocation(self, key: ApiKey, now: int) -> tuple[ApiKey, Write]:
+        """Return a live key as it is once it is revoked, and the write that revokes it."""
+        values = {"the_organization": write_id(key.organization), "the_id": key.id, "the_end": now}
+        return key._replace(revoked_at=now), Write(self._revoke, values)
 
-    def replace(self, connection: Connection, old: ApiKey, new: ApiKey, now: int) -> bool:
-        """Replace a key of a locked organization by another version of it, if it is live and still
-        is ``old``, usage aside."""
-        found = self.get(connection, old.organization, old.id)
+    def replacement(self, found: ApiKey | None, old: ApiKey, new: ApiKey, now: int) -> Write | None:
+        """Return the write that replaces a key by another version of it; None: it is not live or no
+        longer is ``old``, usage aside.
+
+        Args:
+            found: the key as it was read under the lock of its organization.
+            old: as it is expected.
+            new: as it is to be.
+            now: the instant.
+        """
         if found is None or found[:_USAGE] != old[:_USAGE] or found.state(now) is not _ACTIVE:
-            return False
-        row = self._columns(new)
-        changed = {name: row[name] for name in _REPLACED if name in row}
-        mine = self._owned(old.organization, old.id)
-        connection.execute(update(self._table).where(mine).values(changed))
-        return True
+            return None
+        row, columns = self._columns(new), self._table.c
+        changed = {f"new_{name}": row[name] for name in _REPLACED if name in row}
+        set_to = {
+            name: bindparam(f"new_{name}", type_=columns[name].type)
+            for name in _REPLACED
+            if name in row
+        }
+        mine = {"the_organization": write_id(old.organization), "the_id": old.id}
+        return Write(update(self._table).where(*self._this).values(set_to), {**changed, **mine})
 
     def due(self, connection: Connection, until: int) -> bytes | None:
         """Return the organization of the key that ended first, if it ended before an instant."""
@@ -323,6 +341,11 @@ def kept_as(table: Table, digest: Digest) -> Any:
 def columns_of(digest: Digest) -> dict[str, Any]:
     """Return a digest and its seal as the columns of a row."""
     return {"scheme": digest.scheme, "digest": digest.value, "seal": digest.seal}
+
+
+def key_of(row: Any, locked: Any) -> ApiKey | None:
+    """Return the key in a row that was read under the lock of its organization; None: no row."""
+    return None if row is None else read_key(row, read_uses(locked.used, row[2]))
 
 
 def _key(row: Any) -> ApiKey:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, case, delete, select, update
+from sqlalchemy import Connection, bindparam, case, delete, select, update
 
 from ...core.leases import Lease, Leases, live
 from ...core.limit_hits import peek_limited
@@ -14,6 +14,7 @@ from ...core.quota_leases import QuotaLeases, current, lowered, peek_leased, unt
 from ...core.quota_leases import live as live_leases
 from ...core.sliding_window import EMPTY, Reading, State, Window
 from ..answers import UnreadableState, reading_state
+from .change_log import Moment
 from .codec import (
     EMPTY_COLUMNS,
     LIMIT_ROWS,
@@ -22,6 +23,7 @@ from .codec import (
     idle_day,
     limit_id,
     read_cells,
+    read_id,
     read_leases,
     read_organization,
     read_state,
@@ -48,16 +50,26 @@ class Organizations:
         self._table: Final = tables.organizations
         self._tables: Final = tables
         self._database: Final = database
+        columns = tables.organizations.c
+        names = columns.slots, columns.idle_day, columns.plan, columns.overrides
+        read = select(*names, columns.windows, columns.used)
+        self._lock: Final = read.where(columns.id == bindparam("of")).with_for_update()
+
+    def find_and_lock(self, connection: Connection, id: bytes) -> Any:
+        """Lock an organization; return its slots, idle day, plan, windows and usage, or None.
+
+        A concurrent insert of a key therefore ends before a claim, which revokes the key, or starts
+        after it.
+        """
+        return connection.execute(self._lock, {"of": id}).one_or_none()
 
     def lock(self, connection: Connection, id: bytes) -> Any:
-        """Lock an organization, inserting it if necessary; return its slots, idle day and plan.
+        """Lock an organization as :meth:`find_and_lock`, inserting it if necessary.
 
         This is the first statement of its transaction, which may restart here.
         """
         table = self._table
-        columns = table.c.slots, table.c.idle_day, table.c.plan, table.c.overrides
-        mine = select(*columns).where(table.c.id == id).with_for_update()
-        while (row := connection.execute(mine).one_or_none()) is None:
+        while (row := self.find_and_lock(connection, id)) is None:
             made = {"id": id, "idle_day": 0}
             with self._database.making(connection):
                 connection.execute(self._database.insert_missing(table), made)
@@ -153,9 +165,19 @@ class Organizations:
         found = connection.execute(read.where(columns.id == write_id(organization))).one_or_none()
         if found is None:
             return ()
-        with reading_state(organization, ROW, EMPTY_COLUMNS):
-            _, leases = read_state(found[0], ())
-        return live_leases(leases, self._database.read_clock(found[1]) if now is None else now)
+        return _leases(organization, found[0], self._database.read_clock(found[1]), now)
+
+    def older_leases(self, id: bytes, locked: Any, moment: Moment) -> QuotaLeases | None:
+        """Return the quota leases of a locked organization that are out at a change of it; None: it
+        has not read the server's clock, or they cannot be read.
+
+        A lease is granted under the same lock, so each that is granted later finds the change.
+        """
+        if moment.clock is None:
+            return None
+        with suppress(UnreadableState):
+            return _leases(read_id(id), locked.windows, moment.clock)
+        return None
 
     def _state(
         self, connection: Connection, organization: str, windows: tuple[Window, ...]
@@ -196,3 +218,12 @@ class Organizations:
                 .values(slots=write_leases(after), idle_day=max(day or 0, latest))
             )
         return value
+
+
+def _leases(
+    organization: str, windows: bytes | None, clock: int, now: int | None = None
+) -> QuotaLeases:
+    """Return the quota leases in the windows of an organization."""
+    with reading_state(organization, ROW, EMPTY_COLUMNS):
+        _, leases = read_state(windows, ())
+    return live_leases(leases, clock if now is None else now)

@@ -53,17 +53,18 @@ from ..answers import (
 )
 from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
+from ..resilience.older_leases import note_leases
 from ..runtime.log_hints import Adviser
 from .accounts import Accounts
 from .admission import Admit, Hit, Holding, Ledger, Settling
-from .change_counter import ChangeCounter
+from .change_counter import ChangeCounter, Write
 from .change_log import ChangeLog, Moment
 from .codec import read_organization, write_id
 from .databases import database_of
 from .engines import engines_of
 from .error_hints import advice
 from .executor import executors_of
-from .keys import Keys
+from .keys import Keys, key_of
 from .organizations import Organizations
 from .pruning import Pruning
 from .recalls import recalls_of
@@ -102,6 +103,18 @@ _DETAILS: Final = _Part(
     "has_details", "details of keys, such as labels, addresses and the successor of a rotated key"
 )
 _HISTORIES: Final = _Part("has_usage", "usage over time")
+
+
+_Changed = tuple[T, QuotaLeases | None]
+"""What a change answers, and the quota leases that were out at it; None: they were not read."""
+
+
+def _noted(changed: _Changed[T]) -> T:
+    """Note the leases for which a change that was committed waits, and return its answer."""
+    answer, older = changed
+    if older is not None:
+        note_leases(older)
+    return answer
 
 
 class KeyHint(NamedTuple):
@@ -355,11 +368,11 @@ class SqlStore(PrimaryStore):
         def work(connection: Connection) -> None:
             if change is not None:
                 self._organizations.lock(connection, id)
-            elif not self._accounts.lock(connection, organization):
+            elif self._organizations.find_and_lock(connection, id) is None:
                 return
             moment = self._changes.moment(connection, id, now, change)
             self._organizations.reset(connection, organization)
-            self._record(connection, id, change, moment, now)
+            self._record(connection, id, change, moment)
 
         await self._find_log(change)
         await self._write(work)
@@ -426,16 +439,19 @@ class SqlStore(PrimaryStore):
             return None
         owner = write_id(organization)
 
-        def work(connection: Connection) -> ApiKey | None:
-            if not self._accounts.lock(connection, organization):
-                return None
-            moment = self._changes.moment(connection, owner, now, change)
-            if self._keys.revoke(connection, organization, id, moment.at):
-                self._record(connection, owner, change, moment, now)
-            return self._keys.get(connection, organization, id)
+        def work(connection: Connection) -> _Changed[ApiKey | None]:
+            locked = self._organizations.find_and_lock(connection, owner)
+            if locked is None:
+                return None, ()
+            moment, row = self._changes.moment_and_key(connection, owner, id, now, change)
+            key = key_of(row, locked)
+            if key is not None and key.revoked_at is None:
+                key, revoked = self._keys.revocation(key, moment.at)
+                self._record(connection, owner, change, moment, write=revoked)
+            return key, self._organizations.older_leases(owner, locked, moment)
 
         await self._find_log(change)
-        return await self._write(work)
+        return _noted(await self._write(work))
 
     async def update_if(
         self,
@@ -449,16 +465,16 @@ class SqlStore(PrimaryStore):
             await self._need(_DETAILS)
         id = write_id(old.organization)
 
-        def work(connection: Connection) -> bool:
-            self._organizations.lock(connection, id)
-            moment = self._changes.moment(connection, id, now, change)
-            is_done = self._keys.replace(connection, old, new, moment.at)
-            if is_done:
-                self._record(connection, id, change, moment, now)
-            return is_done
+        def work(connection: Connection) -> _Changed[bool]:
+            locked = self._organizations.lock(connection, id)
+            moment, row = self._changes.moment_and_key(connection, id, old.id, now, change)
+            replaced = self._keys.replacement(key_of(row, locked), old, new, moment.at)
+            if replaced is not None:
+                self._record(connection, id, change, moment, write=replaced)
+            return replaced is not None, self._organizations.older_leases(id, locked, moment)
 
         await self._find_log(change)
-        return await self._write(work)
+        return _noted(await self._write(work))
 
     async def rotate_if(
         self,
@@ -474,16 +490,19 @@ class SqlStore(PrimaryStore):
         await self._find_log(change)
         id = write_id(old.organization)
 
-        def work(connection: Connection) -> ApiKey | None:
-            self._organizations.lock(connection, id)
-            moment = self._changes.moment(connection, id, now, change)
-            if not self._keys.replace(connection, old, new, moment.at):
-                return None
+        def work(connection: Connection) -> _Changed[ApiKey | None]:
+            locked = self._organizations.lock(connection, id)
+            moment, row = self._changes.moment_and_key(connection, id, old.id, now, change)
+            older = self._organizations.older_leases(id, locked, moment)
+            replaced = self._keys.replacement(key_of(row, locked), old, new, moment.at)
+            if replaced is None:
+                return None, older
+            connection.execute(*replaced)
             key = self._keys.insert(connection, successor, cap, moment.at)
-            self._record(connection, id, change, moment, now, successor.handle)
-            return key
+            self._record(connection, id, change, moment, successor.handle)
+            return key, older
 
-        return await self._insert(work, lambda c: self._keys.taken(c, successor))
+        return _noted(await self._insert(work, lambda c: self._keys.taken(c, successor)))
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         if not _NAME.fullmatch(handle):
@@ -615,18 +634,19 @@ class SqlStore(PrimaryStore):
             )
         id = write_id(organization.id)
 
-        def work(connection: Connection) -> None:
-            found = self._organizations.lock(connection, id)
-            before = read_organization(organization.id, found.plan, found.overrides)
+        def work(connection: Connection) -> _Changed[None]:
+            locked = self._organizations.lock(connection, id)
+            before = read_organization(organization.id, locked.plan, locked.overrides)
             draft = None
             if change is not None and before != organization:
                 draft = change._replace(before=plan_fields(before))
             moment = self._changes.moment(connection, id, now, draft)
             self._organizations.put(connection, organization)
-            self._record(connection, id, draft, moment, now)
+            self._record(connection, id, draft, moment)
+            return None, self._organizations.older_leases(id, locked, moment)
 
         await self._find_log(change)
-        await self._write(work)
+        _noted(await self._write(work))
 
     def note_change(self, connection: Connection, organization: str) -> None:
         """Note in a transaction of the host's that it changes the plan that its resolver returns.
@@ -644,9 +664,9 @@ class SqlStore(PrimaryStore):
         self._organizations.lock_within(connection, id)
         change = drafted_change("plan_noted")
         moment = self._changes.moment(connection, id, None, change)
-        self._changes.add(connection, id, change, moment)
+        record = self._changes.row(connection, id, change, moment)
         # Without a recall: PostgreSQL prepares no transaction of two phases that sends one.
-        self._change_counter.advance(connection, id, moment.at)
+        self._change_counter.advance(connection, id, moment.at, record=record)
 
     async def organization_changed(self, id: str) -> None:
         # No record: the host may repeat this call, and notes the change itself.
@@ -711,9 +731,10 @@ class SqlStore(PrimaryStore):
     ) -> Account | None:
         id = write_id(organization)
 
-        def work(connection: Connection) -> Account | None:
-            if not self._accounts.lock(connection, organization):
-                return None
+        def work(connection: Connection) -> _Changed[Account | None]:
+            locked = self._organizations.find_and_lock(connection, id)
+            if locked is None:
+                return None, ()
             moment = self._changes.moment(connection, id, now, change)
             account, is_changed = self._accounts.claim(
                 connection,
@@ -724,15 +745,14 @@ class SqlStore(PrimaryStore):
                 seals=seals,
                 now=moment.at,
             )
-            if is_changed:
-                self._changes.add(connection, id, change, moment)
             if account is not None and (revoke or not keep_token):
-                at = moment.at if now is None else None
-                self._change_counter.advance(connection, id, at, recalls=True)
-            return account
+                self._record(connection, id, change if is_changed else None, moment)
+            elif is_changed:
+                self._changes.add(connection, id, change, moment)
+            return account, self._organizations.older_leases(id, locked, moment)
 
         await self._find_log(change)
-        return await self._write(work)
+        return _noted(await self._write(work))
 
     async def remove_unclaimed(
         self,
@@ -756,7 +776,7 @@ class SqlStore(PrimaryStore):
         id = write_id(organization)
 
         def work(connection: Connection) -> bool:
-            if not self._accounts.lock(connection, organization):
+            if self._organizations.find_and_lock(connection, id) is None:
                 return False
             moment = self._changes.moment(connection, id, now, change)
             assigned = resolved or self._organizations.get(connection, organization)
@@ -765,7 +785,7 @@ class SqlStore(PrimaryStore):
             ):
                 return False
             self._organizations.leave(connection, organization)
-            self._record(connection, id, change, moment, now)
+            self._record(connection, id, change, moment)
             return True
 
         return await self._write(work)
@@ -776,10 +796,12 @@ class SqlStore(PrimaryStore):
         )
 
     async def sign_out(self, organization: str) -> None:
+        id = write_id(organization)
+
         def work(connection: Connection) -> None:
-            if self._accounts.lock(connection, organization):
+            if self._organizations.find_and_lock(connection, id) is not None:
                 self._accounts.sign_out(connection, organization)
-                self._change_counter.advance(connection, write_id(organization))
+                self._change_counter.advance(connection, id)
 
         await self._write(work)
 
@@ -868,17 +890,22 @@ class SqlStore(PrimaryStore):
         id: bytes,
         change: ChangeDraft | None,
         moment: Moment,
-        now: int | None,
         handle: str | None = None,
+        write: Write | None = None,
     ) -> None:
         """Record a change of a locked organization, which recalls its quota leases, and advance the
         change counter.
 
-        ``now`` is the caller's clock, or None for the server's; ``handle`` is a new key's.
+        ``handle`` is a new key's; ``write`` changes a key.
         """
-        self._changes.add(connection, id, change, moment, handle)
-        at = moment.at if now is None else None
-        self._change_counter.advance(connection, id, at, recalls=True)
+        record = None
+        if handle is None:
+            record = self._changes.row(connection, id, change, moment)
+        else:
+            self._changes.add(connection, id, change, moment, handle)
+        self._change_counter.advance(
+            connection, id, moment.clock, recalls=True, record=record, write=write
+        )
 
     def _at(self, connection: Connection, now: int | None) -> int:
         return self._database.now(connection) if now is None else now
