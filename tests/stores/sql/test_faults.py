@@ -121,12 +121,34 @@ async def test_d33_a_lost_answer_counts_once_in_the_hosts_own_asynchronous_engin
 
 @pytest.mark.parametrize("statement", [b"FOR UPDATE", b"UPDATE t"])
 def test_a_connection_cut_before_the_commit_is_undone_and_tried_again(
-    proxied: tuple[Proxy, SqlStore], statement: bytes
+    proxied: tuple[Proxy, SqlStore], served: Backend, statement: bytes
 ) -> None:
-    proxy, store = proxied
+    """With an engine of the host's: one of lockgate's sends the write with the commit."""
+    proxy, kept = proxied
+    engine = create_engine(blocking_engine(through(proxy, served.url)).url)
+    store = SqlStore(engine, prefix=kept.prefix)
     run(store.hit("org_1", WINDOWS, 1, NOW))
     proxy.cut_at = statement
     run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert proxy.cuts == 1
+    assert used(store) == 2
+    run(store.close())
+    run(kept.close())
+    engine.dispose()
+
+
+LOCKS = {"postgresql": b"BEGIN", "mysql": b"FOR UPDATE"}
+"""What is on the wire with the lock."""
+
+
+def test_a_kept_connection_cut_at_the_lock_is_undone_and_the_charge_tried_again(
+    proxied: tuple[Proxy, SqlStore], served: Backend
+) -> None:
+    proxy, store = proxied
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    proxy.cut_at = LOCKS[served.kind]
+    run(store.hit("org_1", WINDOWS, 1, NOW))
+    assert proxy.cuts == 1
     assert used(store) == 2
     run(store.close())
 

@@ -66,6 +66,7 @@ from .error_hints import advice
 from .executor import executors_of
 from .keys import Keys, key_of
 from .organizations import Organizations
+from .pipelined_cursor import pipelined_dialect
 from .pruning import Pruning
 from .recalls import recalls_of
 from .schema import Check, NoLimits, OutdatedSchema, current, logger, renumbered
@@ -168,15 +169,16 @@ class SqlStore(PrimaryStore):
         self.system = engines.dialect.name
         self.prefix: Final = prefix
         self._tables = tables
-        self._statements = Statements(
-            tables, engines.dialect, database.clock, database.insert_missing, database.upsert
-        )
+        builders = database.clock, database.insert_missing, database.upsert
+        self._statements = Statements(tables, engines.dialect, *builders)
+        pipelined = pipelined_dialect(engines.dialect) if engines.ours else None
         self._transactions = Transactions(
             tables,
             database,
             Check(tables, database, create=engines.creates),
             Ledger(database),
             self._statements,
+            None if pipelined is None else Statements(tables, pipelined, *builders),
             engines.dialect,
             Pruning(tables, database).due,
             engines.patience,

@@ -19,6 +19,7 @@ from ..runtime.log_hints import Adviser
 from .admission import Charge, Ledger, Outcome
 from .databases import Database
 from .error_hints import is_driver_error
+from .pipelined_cursor import PipelinedCursor, can_pipeline
 from .statements import Cursor, Statements
 from .tables import Tables
 
@@ -41,6 +42,8 @@ class Transactions:
         check: checks the revision of the tables.
         ledger: makes charges in a transaction.
         statements: the statements of the ledger.
+        pipelined: the same for a :class:`PipelinedCursor`; None: no connection is kept for charges
+            that could have one.
         dialect: identifies exceptions of the driver.
         prune: returns work that removes a few idle rows when that is due.
         patience: seconds to retry while the database as a whole is locked.
@@ -54,6 +57,7 @@ class Transactions:
         check: Work[None],
         ledger: Ledger,
         statements: Statements,
+        pipelined: Statements | None,
         dialect: Dialect,
         prune: Callable[[], Work[None] | None],
         patience: float,
@@ -64,6 +68,7 @@ class Transactions:
         self.check: Final = check
         self._ledger = ledger
         self._statements = statements
+        self._pipelined = pipelined
         self._dialect = dialect
         self.prune: Final = prune
         self._patience = patience
@@ -90,6 +95,8 @@ class Transactions:
 
     def cursor(self, connection: Connection) -> Cursor:
         """Return a cursor for charges on a connection."""
+        if self._pipelined is not None and can_pipeline(connection):
+            return PipelinedCursor(connection, self._pipelined)
         return Cursor(connection, self._statements)
 
     def charge(self, cursor: Cursor, charges: Sequence[Charge]) -> list[Outcome]:
@@ -97,6 +104,11 @@ class Transactions:
         try:
             self._database.begin_charging(cursor)
             outcomes = self._ledger.charge(cursor, charges)
+            undone = _commit(cursor.connection, cursor.commit)
+            if undone is not None:
+                raise undone
+        except OutcomeUnknown:
+            raise
         except BaseException as failure:
             connection, driver = cursor.connection, cursor.driver
             dialect = connection.dialect
@@ -105,9 +117,8 @@ class Transactions:
             ):
                 connection.invalidate(failure)
                 raise ConnectionLost from failure
-            _undo(connection, driver.rollback)
+            _undo(connection, cursor.rollback)
             raise
-        _commit(cursor.connection, cursor.driver.commit)
         for metrics in self.watching:
             metrics.batch(len(charges))
         return outcomes
@@ -128,7 +139,7 @@ class Transactions:
             self._database.begin_charging(cursor)
             self._ledger.rehearse(cursor)
         finally:
-            _undo(connection, cursor.driver.rollback)
+            _undo(connection, cursor.rollback)
 
     def again(self, failure: Exception, attempt: int, started: float) -> bool:
         """Return whether to retry a failed transaction; if not, log a remedy.
@@ -181,9 +192,9 @@ def _undo(connection: Connection, rollback: Callable[[], None]) -> None:
         connection.invalidate()
 
 
-def _commit(connection: Connection, commit: Callable[[], None]) -> None:
+def _commit(connection: Connection, commit: Callable[[], T]) -> T:
     try:
-        commit()
+        return commit()
     except Exception as failure:
         connection.invalidate()
         raise OutcomeUnknown from failure
