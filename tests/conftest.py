@@ -12,6 +12,7 @@ from .matrix import choose
 from .outages import PROPERTY, Figures, table
 from .parallel import with_a_loop_for_each_thread
 from .patience import lengthen_waits
+from .scratch import keep_in_memory
 from .servers import stop_shared
 from .stores.tls import certificate
 from .tracing import TOLD_BY
@@ -27,6 +28,7 @@ settings.register_profile("nightly", patient, max_examples=2_000, stateful_step_
 settings.load_profile("bounded")
 
 lengthen_waits()
+keep_in_memory()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

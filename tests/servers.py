@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import pytest
 
+from tests import scratch
 from tests.network import Network
 
 if TYPE_CHECKING:
@@ -87,9 +88,12 @@ class Server:
     """How far from its port it listens as well."""
     user: str | None = None
     """The user to run as when the tests run as root, which PostgreSQL refuses."""
+    on_disk = False
+    """Whether it has too many data for memory."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="lockgate-server-")
+        folder = scratch.on_disk() if self.on_disk else None
+        self._directory = tempfile.TemporaryDirectory(prefix="lockgate-server-", dir=folder)
         self.directory = Path(self._directory.name)
         if self.user is not None:
             shutil.chown(self.directory, self.user)
@@ -199,6 +203,7 @@ class Server:
 
 
 class PostgresServer(Server):
+    on_disk = True
     user = "nobody" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
 
     @staticmethod
@@ -269,6 +274,8 @@ class PostgresServer(Server):
 
 
 class MariadbServer(Server):
+    on_disk = True
+
     @staticmethod
     def program() -> str | None:
         path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"
@@ -282,6 +289,11 @@ class MariadbServer(Server):
         # MySQL looks for its own folder of files otherwise, which only its installer makes.
         files = f"--secure-file-priv={self.directory}"
         return ["--no-defaults", f"--datadir={self.directory}/data", files, *user]
+
+    def _without_waiting(self) -> list[str]:
+        """Return the options to wait for no disk: only a crash of the machine would lose data."""
+        to_flush = ["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync"]
+        return [*to_flush, "--debug-no-sync"] if self._is_mariadb() else to_flush
 
     def initialize(self) -> None:
         (self.directory / "data").mkdir()
@@ -310,7 +322,7 @@ class MariadbServer(Server):
             "--bind-address=127.0.0.1",
             f"--socket={self.directory}/socket",
             f"--pid-file={self.directory}/pid",
-            "--innodb-flush-log-at-trx-commit=2",
+            *self._without_waiting(),
             # MySQL's root may come from localhost only, which is then no name of 127.0.0.1. And
             # drivers take MySQL's TLS unasked, where a proxy of the tests cannot read.
             "--skip-name-resolve" if self._is_mariadb() else "--tls-version=",

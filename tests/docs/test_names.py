@@ -63,7 +63,7 @@ curl LASTSAVE dump rdb appendonlydir aof
 --ws --workers-kill-timeout --lifespan
 KeyGenerator secret_key_length ApiKeyService key_id_len secret_len defaultPrefix defaultKeyLength
 HasAPIKey permission_classes ratelimits required_scopes
-use_count --format X-API-Key headers_enabled FastAPILimiter
+use_count --format X-API-Key headers_enabled FastAPILimiter TMPDIR
 BaseHTTPMiddleware is_disconnected proxy_ignore_client_abort
 --forwarded-allow-ips post_fork --timeout-graceful-shutdown --graceful-timeout
 HttpOnly Domain acr acr_values amr auth_time fva org_role max_age insufficient_user_authentication
