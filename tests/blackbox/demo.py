@@ -37,6 +37,8 @@ import httpx
 
 from tests.tracing import untraced
 
+from .forks import ForkedProcess
+
 # --- documented values --------------------------------------------------------------------
 
 PLANS: Mapping[str, Mapping[str, int]] = {
@@ -543,13 +545,13 @@ class Face:
         its body had come (Hypercorn), or with more than 64 KiB of it unread (gunicorn)."""
         return self.other_server in {"hypercorn", "gunicorn"}
 
-    def command(self, directory: str) -> list[str]:
+    def arguments(self, directory: str) -> list[str]:
+        """Return those of `serving.py`."""
         store = self.store.replace("{directory}", directory)
         tail = ["--store", store, "--framework", self.framework, "--deadline", str(self.deadline)]
         if self.other_server:
-            return [sys.executable, "-P", str(SERVING), self.other_server, *tail]
-        command = "lockgate", "demo", "--json", "--port", "0"
-        return [sys.executable, "-P", str(SERVING), *command, *tail]
+            return [self.other_server, *tail]
+        return ["lockgate", "demo", "--json", "--port", "0", *tail]
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,12 +568,13 @@ class Demo:
     Args:
         face: how it runs.
         traced: whether coverage is measured in it: by one of many.
+        forked: whether it may be the fork of a process; otherwise it runs as the command does.
     """
 
     START_SECONDS = 60.0
     STOP_SECONDS = 30.0
 
-    def __init__(self, face: Face, *, traced: bool = False) -> None:
+    def __init__(self, face: Face, *, traced: bool = False, forked: bool = True) -> None:
         self.face = face
         self._directory = tempfile.TemporaryDirectory(prefix="lockgate-demo-")
         self._stderr_path = Path(self._directory.name) / "stderr"
@@ -581,9 +584,26 @@ class Demo:
         self._asked_to_stop = False
         environment = os.environ if traced else untraced(os.environ)
         environment = {k: v for k, v in environment.items() if not k.startswith("LOCKGATE_")}
+        arguments = face.arguments(self._directory.name)
+        self.process: subprocess.Popen[str] | ForkedProcess
+        if forked and environment == untraced(environment):
+            self.process = ForkedProcess(arguments, self._stderr_path, environment)
+        else:
+            self.process = self._started(arguments, environment)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        try:
+            self._announce()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _started(
+        self, arguments: Sequence[str], environment: Mapping[str, str]
+    ) -> subprocess.Popen[str]:
         with self._stderr_path.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                face.command(self._directory.name),
+            return subprocess.Popen(
+                [sys.executable, "-P", str(SERVING), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -592,13 +612,6 @@ class Demo:
                 env=environment,
                 process_group=0,  # with the workers that some servers have
             )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        try:
-            self._announce()
-        except BaseException:
-            self.kill()
-            raise
 
     def _read(self) -> None:
         assert self.process.stdout is not None

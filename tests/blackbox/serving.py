@@ -106,7 +106,8 @@ def _granian(
             self._sso = None
 
     by_stderr = {"class": "logging.StreamHandler"}
-    multiprocessing.set_start_method("fork")  # What is to be loaded there cannot be pickled.
+    # What is to be loaded there cannot be pickled. A demo that is a fork has another method.
+    multiprocessing.set_start_method("fork", force=True)
     Server(
         "demo",
         interface=Interfaces(interface),

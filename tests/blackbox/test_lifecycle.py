@@ -6,6 +6,7 @@ import json
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from urllib.parse import urlsplit
 
@@ -13,6 +14,13 @@ import httpx
 import pytest
 
 from .demo import FULL_KEY, KEYS, MODELS, PLANS, STATUS, Demo, Face, at_once, wire
+
+
+@pytest.fixture
+def fresh(face: Face) -> Iterator[Demo]:
+    """The command itself."""
+    with Demo(face, forked=False) as running:
+        yield running
 
 
 def test_the_demo_prints_one_line_of_json(fresh: Demo) -> None:
