@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -53,6 +54,7 @@ class TestCluster(RedisSuite):
 
 
 class TestValkey(RedisSuite):
+    __test__ = shutil.which("valkey-server") is not None
     kind = "valkey"
 
 
