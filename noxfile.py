@@ -16,8 +16,8 @@ PYPROJECT = nox.project.load_toml("pyproject.toml")
 
 # Each file stays with one worker, which starts the servers that its files talk to. Files are begun
 # in the order of their names: else those of few tests come last, and they are the slowest.
-# One worker more than cores: tests that stop servers mostly wait.
-WORKERS = min(4, (os.cpu_count() or 1) + 1)
+# Two workers more than cores: tests wait for servers and processes a quarter of the time or more.
+WORKERS = min(4, (os.cpu_count() or 1) + 2)
 SIDE_BY_SIDE = [f"-n{WORKERS}", "--dist=loadfile", "--no-loadscope-reorder"]
 # Tests start some hundred processes: lockgate and the tests are compiled once, not in each of them.
 COMPILED = {"PYTHONDONTWRITEBYTECODE": ""}
