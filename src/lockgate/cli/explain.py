@@ -13,7 +13,6 @@ from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
 from ..services.explanations import Explanation, Reason, WindowExplanation
-from ..web.protection import audit, guard_of
 from .organizations import note_unknown
 from .output import json_option, print_fields, print_json, print_table, read_secret
 from .routes import application_of, scopes_of
@@ -102,6 +101,9 @@ def _rule_of(application: str, request: str) -> tuple[Gate, Rule]:
     Raises:
         ConfigurationError: the request cannot be read, or a key does not decide about it.
     """
+    # The modules of the web take half of the time in which a command starts.
+    from ..web.protection import audit, guard_of
+
     method, _, target = request.partition(" ")
     path = unquote(target.strip().partition("?")[0])
     if not path.startswith("/"):

@@ -3,17 +3,18 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
 from ..core.scopes import Requirement
 from ..errors import ConfigurationError
-from ..web.audit import Audit, AuditedRoute, StrictAuditFailed
-from ..web.operations.openapi import Described, describe
-from ..web.protection import audit, guard_of
 from .output import json_option, print_json, print_table
 from .settings import gate_of, gate_option, loaded, store_option
+
+if TYPE_CHECKING:
+    from ..web.audit import Audit, AuditedRoute
+    from ..web.operations.openapi import Described
 
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 
@@ -66,6 +67,9 @@ def openapi(
     FastAPI's own document is printed with what each operation requires. Of other frameworks it has
     the routes, what they require and how they are refused, but no bodies.
     """
+    from ..web.operations.openapi import describe
+    from ..web.protection import audit, guard_of
+
     if application is None:
         gate = gate_of(named, store)
         if gate.sessions is None:
@@ -89,8 +93,11 @@ def openapi(
     print(json.dumps(document, ensure_ascii=False, indent=2))
 
 
-def _audit_of(named: str, *, factory: bool) -> Audit:
+def _audit_of(named: str, *, factory: bool) -> "Audit":
     """Return the audit of an application, also where it is strict and refuses to be made."""
+    from ..web.audit import StrictAuditFailed
+    from ..web.protection import audit
+
     try:
         return audit(application_of(named, factory=factory))
     except StrictAuditFailed as failed:
@@ -107,14 +114,14 @@ def application_of(named: str, *, factory: bool) -> object:
     return found()
 
 
-def _described(routes: Iterable[AuditedRoute]) -> Iterator[Described]:
+def _described(routes: "Iterable[AuditedRoute]") -> "Iterator[Described]":
     """Yield the application's own routes for a document."""
     for method, path, rule, _ in routes:
         if not rule.own and rule.allow is None and method in _METHODS:
             yield method, "/" + path.partition("/")[2], rule, f"{method} {path}"
 
 
-def _entry(route: AuditedRoute) -> dict[str, Any]:
+def _entry(route: "AuditedRoute") -> dict[str, Any]:
     """Return a route as JSON."""
     rule = route.rule
     access = "open" if rule.public else "guarded" if route.named else "undecided"
