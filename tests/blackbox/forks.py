@@ -4,32 +4,16 @@ less for each. It is the same code as of the command; `test_lifecycle` starts th
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-IMPORTED = [
-    *("tests.blackbox.serving", "lockgate.fastapi", "lockgate.flask", "lockgate.stores.redis"),
-    *("lockgate.stores.sql", "alembic.command", "sqlalchemy.ext.asyncio", "psycopg"),
-    *("sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite"),
-    *("fastapi", "flask", "jinja2", "httptools", "uvicorn", "uvloop", "waitress"),
-    *("uvicorn.lifespan.on", "uvicorn.protocols.http.httptools_impl", "uvicorn.loops.uvloop"),
-]
-"""By whichever demo."""
-
-
-@cache
-def _forking() -> Any:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(IMPORTED)
-    return context
+from tests.preloaded import forking
 
 
 class ForkedProcess:
@@ -44,10 +28,9 @@ class ForkedProcess:
     def __init__(
         self, arguments: Sequence[str], stderr: Path, environment: Mapping[str, str]
     ) -> None:
-        forking = _forking()
-        said, out = forking.Pipe(duplex=False)
+        said, out = forking().Pipe(duplex=False)
         work = [*arguments], str(stderr), dict(environment), out
-        self._process = forking.Process(target=_serve, args=work)
+        self._process = forking().Process(target=_serve, args=work)
         self._process.start()
         out.close()
         self.stdout: IO[str] | None = os.fdopen(os.dup(said.fileno()), encoding="utf-8")
@@ -55,13 +38,13 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int:
-        pid: int = self._process.pid
+        pid = self._process.pid
+        assert pid is not None, "it was started"
         return pid
 
     def poll(self) -> int | None:
         """Return the exit code; None: it runs."""
-        code: int | None = self._process.exitcode
-        return code
+        return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit code, or raise `subprocess.TimeoutExpired`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime
@@ -19,6 +18,7 @@ from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded
 from lockgate.fastapi import protect, requires
 from lockgate.sessions import Session
+from tests.preloaded import forking
 from tests.stores.making import HandClock
 
 from .shared_stores import KINDS, gate_on, shared_store
@@ -71,8 +71,7 @@ def test_one_of_all_processes_tells_each_mark(url: str) -> None:
     gate = gate_on(url)
     key = run(gate.keys.create("org_1", "ci")).text
     run(gate.close())
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(3, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(3, mp_context=forking()) as pool:
         told = list(chain(*pool.map(work, [url] * 3, [key] * 3)))
     marks = [(name, share, used) for name in ("credits", "overage") for share, used in MARKS]
     assert sorted(told, key=str) == sorted(marks, key=str)

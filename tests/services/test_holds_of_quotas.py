@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime
@@ -17,6 +16,7 @@ from lockgate import Event, Gate, Limit, MemoryStore, run
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import RateLimitExceeded
 from lockgate.options import HoldOptions
+from tests.preloaded import forking
 from tests.stores.making import HandClock
 
 from .shared_stores import KINDS, gate_on, shared_store
@@ -151,8 +151,7 @@ def work(url: str) -> list[tuple[object, ...]]:
 
 
 def test_one_of_all_processes_tells_each_mark(url: str) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(2, mp_context=spawn) as pool:
+    with ProcessPoolExecutor(2, mp_context=forking()) as pool:
         told = [(name, share) for name, share, *_ in chain(*pool.map(work, [url] * 2))]
     assert told.count(("tokens", 80)) == told.count(("tokens", 100)) == 1
     assert told.count(("overage", 80)) <= 1
