@@ -3,6 +3,7 @@ import logging.handlers
 import os
 import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,9 @@ from .tracing import TOLD_BY
 
 # Hundreds of processes import lockgate: where none of them may keep the bytecode, each compiles it.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+LONGEST = Path(__file__).parent / "stores" / "sql" / "test_contract.py"
+"""The file of tests that takes longest, by far."""
 
 # How long an example takes is no part of a property: a slow machine must not turn one red.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -65,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("matrix"):
         items[:], left_out = choose(items)
         config.hook.pytest_deselected(items=left_out)
+    # By its name it would come late, and run on for minutes after the other workers have ended.
+    items.sort(key=lambda item: item.path != LONGEST)
 
 
 @pytest.hookimpl(wrapper=True)
