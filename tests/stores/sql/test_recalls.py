@@ -138,13 +138,16 @@ def test_a_thread_receives_recalls_until_it_stops_to_ask(way: str, sender: Borro
 
 @ways("sqlite", "postgresql", *AWAITED, *POLLED)
 async def test_a_listener_receives_the_latest_recalls_before(way: str, sender: Borrowed) -> None:
-    await asyncio.to_thread(run, sender.organization_changed("org_1"))
-    store = opened(way, sender)
-    recalls = store.recalls()
+    first = None
     async with asyncio.timeout(_PATIENCE):
-        assert await anext(recalls) == "org_1"
-    await recalls.aclose()
-    await store.close()
+        while first is None:  # A busy machine may take longer than the span that is asked about.
+            await asyncio.to_thread(run, sender.organization_changed("org_1"))
+            store = opened(way, sender)
+            recalls = store.recalls()
+            first = await anext(recalls)
+            await recalls.aclose()
+            await store.close()
+    assert first == "org_1"
 
 
 @ways("postgresql")
