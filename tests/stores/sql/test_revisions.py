@@ -8,12 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import make_url, text, update
 
-from lockgate import run
+from lockgate import Limit, run
 from lockgate.cli import main
+from lockgate.core.holds import Budget, Held, Take, budgets
+from lockgate.core.limits import bound
 from lockgate.core.sliding_window import Window
 from lockgate.core.timestamps import DAY
 from lockgate.stores.sql import SqlStore, databases, schema
-from lockgate.stores.sql.codec import write_state
+from lockgate.stores.sql.codec import limit_id, write_cells, write_state
 from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.tables import Tables
@@ -42,6 +44,35 @@ def test_exact_windows_outgrow_a_blob_and_are_forgotten_where_they_have_to_fit(
     assert run(store.peek("org_1", day, NOW + 6000)).used == (left,)
     run(store.close())
     schema.downgrade(backend.admin, tables, "base")
+
+
+def test_exact_limits_and_budgets_outgrow_a_blob(backend: Backend) -> None:
+    store = backend.open()
+    exact = Limit("exact", "100000/day", resolution=None)
+    fine = Limit("fine", "100000/day", resolution=3600)
+    named, held = bound((exact,), None), bound((fine,), None)
+    assert named is not None and held is not None
+    taken = Take(f"{0:032x}", budgets(held), (1,), DAY, 1000)
+    run(store.hit("org_1", (), 1, NOW, named))
+    run(store.hold("org_1", taken, NOW))
+    times = [NOW + number for number in range(1, 4096)]
+    hits = b"".join(struct.pack("<qq", at, 1) for at in times)
+    cells = 4096, NOW, times[-1] + 1, times[-1] + 1, 1, hits
+    full = tuple(Held(f"{number:032x}", 1, NOW + DAY, DAY) for number in range(999))
+    rows = {
+        limit_id(b"org_1", named.fields[0]): write_cells(cells),
+        limit_id(b"org_1", taken.fields[0]): Budget(cells, full).written(),
+    }
+    limits = store.tables.limits
+    with backend.admin.begin() as connection:
+        for id, value in rows.items():
+            assert len(value) > 65_535
+            changed = update(limits).where(limits.c.id == id).values(cells=value)
+            assert connection.execute(changed).rowcount == 1
+    assert run(store.hit("org_1", (), 1, NOW + 6000, named)).used == (4097,)
+    answer = run(store.hold("org_1", taken._replace(id=f"{1000:032x}"), NOW + 6000))
+    assert answer.done and answer.used == (4096 + 1000,)
+    run(store.close())
 
 
 def test_the_tables_of_a_later_version_are_left_alone(

@@ -260,8 +260,10 @@ def _limits(prefix: str, metadata: MetaData) -> Table:
         Column("id", opaque(32), primary_key=True),
         # Without a reference to its row: cells may outlive it.
         Column("organization", opaque(ORGANIZATION_BYTES), nullable=False, index=True),
-        # At most 3 KB.
-        Column("cells", LargeBinary, nullable=False),
+        # 16 bytes a cell: at most 3 KB at the default resolution, 60 KB at the finest, and a cell
+        # of each hit in the window without one. A budget has 40 bytes more for each hold that is
+        # out, at most 1,000.
+        Column("cells", large_bytes(), nullable=False),
         # The day from which it counts nothing, as in the table of organizations.
         Column("idle_day", Integer, nullable=False, index=True),
         **OPTIONS,

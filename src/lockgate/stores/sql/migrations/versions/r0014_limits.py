@@ -1,6 +1,6 @@
 """Named limits of organizations."""
 
-from sqlalchemy import Column, Integer, LargeBinary
+from sqlalchemy import Column, Integer
 
 from lockgate.stores.sql.migrations.steps import (
     create_index,
@@ -9,7 +9,7 @@ from lockgate.stores.sql.migrations.steps import (
     drop_table,
     name_of,
 )
-from lockgate.stores.sql.tables import ORGANIZATION_BYTES, opaque
+from lockgate.stores.sql.tables import ORGANIZATION_BYTES, large_bytes, opaque
 
 revision = "0014"
 down_revision = "0013"
@@ -23,7 +23,7 @@ def upgrade() -> None:
         limits,
         Column("id", opaque(32), primary_key=True),
         Column("organization", opaque(ORGANIZATION_BYTES), nullable=False),
-        Column("cells", LargeBinary, nullable=False),
+        Column("cells", large_bytes(), nullable=False),
         Column("idle_day", Integer, nullable=False),
     )
     create_index(f"ix_{limits}_organization", limits, ["organization"])
