@@ -13,13 +13,15 @@ import redis
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate import Event, Gate, Limit, Plan, PlanBook, run
+from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.stores.answers import StoreError, UnreadableState
 from lockgate.stores.base import Store
 from lockgate.stores.key_value import RecordStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
+from lockgate.stores.resilience.failures import counts_for_breaker, is_outage
 from lockgate.stores.sql import SqlStore
 from tests.testing.test_records import Counted
 
@@ -114,12 +116,12 @@ def servers() -> Iterator[None]:
 class Service:
     """A gate on a store, with a key of each organization."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, plans: PlanBook = BOOK) -> None:
         self.told: list[Event] = []
         self.store = store
         patient = StoreOptions(deadline=UNHURRIED)
         self.gate = Gate(
-            store, brand="acme", plans=BOOK, observer=self.told.append, store_options=patient
+            store, brand="acme", plans=plans, observer=self.told.append, store_options=patient
         )
         self.texts = {name: run(self.gate.keys.create(name, "a key")).text for name in (BAD, GOOD)}
         for name in self.texts:
@@ -270,6 +272,44 @@ def test_a_database_s_failure_is_a_store_error_that_names_its_cause_r11(kind: st
         with BACKENDS[kind].admin.begin() as connection:
             store.tables.metadata.create_all(connection, [store.tables.keys])
         run(store.close())
+
+
+@pytest.mark.parametrize("driver", ["postgresql+psycopg", "postgresql+asyncpg", "mysql+asyncmy"])
+async def test_a_value_that_a_column_cannot_hold_is_no_outage_g7(driver: str) -> None:
+    backend = BACKENDS[driver.partition("+")[0]]
+    tables = backend.take()
+    url = backend.admin.url.set(drivername=driver).render_as_string(hide_password=False)
+    store = SqlStore(url, prefix=tables.prefix)
+    with pytest.raises(SQLAlchemyError) as failed:
+        await store.put_organization(Organization(GOOD, "p" * 65))
+    assert not is_outage(failed.value) and not counts_for_breaker(failed.value)
+    await store.close()
+    backend.give(tables)
+
+
+def test_a_limit_that_outgrows_its_column_refuses_its_own_requests_only_g7() -> None:
+    """It opened the breaker, and then each key got 503."""
+    exact = Limit("exact", "100000/day", resolution=None)
+    plans = [BOOK.default, Plan("exact", None, None, None, None, limits=(exact,))]
+    backend = BACKENDS["mysql"]
+    store = backend.open()
+    service = Service(store, PlanBook(plans, custom=(), default="open"))
+    run(service.gate.organizations.place(BAD, "exact"))
+    column = f"ALTER TABLE {store.tables.limits.name} MODIFY cells {{}} NOT NULL"
+    try:
+        with backend.admin.begin() as connection:
+            connection.exec_driver_sql(column.format("TINYBLOB"))
+        while service.status(BAD) == 200:
+            pass
+        for _ in range(ASKED):
+            assert service.status(BAD) == 503
+            assert service.status(GOOD) == 200
+        assert service.told == [Event("internal_error", {"error": "DataError"})] * (ASKED + 1)
+    finally:
+        with backend.admin.begin() as connection:
+            connection.exec_driver_sql(column.format("MEDIUMBLOB"))
+    assert service.status(BAD) == 200
+    run(service.gate.close())
 
 
 def test_a_server_s_failure_is_a_store_error_that_names_its_cause_r11() -> None:

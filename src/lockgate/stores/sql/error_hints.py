@@ -144,6 +144,17 @@ def is_driver_error(failure: BaseException, dialect: Dialect) -> bool:
     return type(failure).__module__.partition(".")[0] == dialect.driver
 
 
+def is_rejected_value(failure: BaseException, dialect: Dialect) -> bool:
+    """Return whether the server rejected a value that its column cannot hold.
+
+    asyncpg has no class for these errors: SQLSTATE 22 is their class.
+    """
+    cause = failure.orig if isinstance(failure, DBAPIError) else failure
+    if isinstance(cause, dialect.import_dbapi().DataError):
+        return True
+    return str(getattr(cause, "sqlstate", None)).startswith("22")
+
+
 def advice(failure: BaseException, dialect: Dialect) -> str | None:
     """Return the remedy for a failure as the end of a sentence; None: it is unknown."""
     if isinstance(failure, PoolExhausted):

@@ -18,7 +18,7 @@ from ..resilience.deadlines import left
 from ..runtime.log_hints import Adviser
 from .admission import Charge, Ledger, Outcome
 from .databases import Database
-from .error_hints import is_driver_error
+from .error_hints import is_driver_error, is_rejected_value
 from .pipelined_cursor import PipelinedCursor, can_pipeline
 from .statements import Cursor, Statements
 from .tables import Tables
@@ -126,9 +126,14 @@ class Transactions:
     def reraise(self, failure: Exception) -> NoReturn:
         """Raise a :class:`StoreError` from an exception of the driver or its pool.
 
-        Other exceptions are bugs and are raised unchanged (G7).
+        Other exceptions are bugs and are raised unchanged (G7), and so is a value that its column
+        cannot hold: the server has answered, and it answers the same to the next call.
         """
-        if isinstance(failure, StoreError) or not is_driver_error(failure, self._dialect):
+        if (
+            isinstance(failure, StoreError)
+            or not is_driver_error(failure, self._dialect)
+            or is_rejected_value(failure, self._dialect)
+        ):
             raise failure
         raise StoreError from failure
 
