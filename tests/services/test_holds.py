@@ -598,6 +598,30 @@ def test_while_the_store_is_away_its_latest_answer_still_counts() -> None:
     assert bench.fits(10)
 
 
+def test_while_the_store_is_away_units_that_were_not_used_are_free_at_once_H4() -> None:
+    """Each was subtracted from the store's latest answer: the 25th hold was refused."""
+    bench, store = away("local")
+    tokens = Limit("many-tokens", "100000/minute")
+    assert bench.fits(1, tokens)
+    store.away = True
+    for _ in range(1000):
+        with bench.gate.hold("org_1", {tokens: 4096}) as hold:
+            hold.used(50)
+    assert bench.fits(50_000, tokens)
+    assert not bench.fits(50_001, tokens)
+
+
+def test_an_answer_of_the_store_frees_no_units_of_earlier_local_holds_W15() -> None:
+    bench, store = away("local")
+    store.away = True
+    run(bench.gate.holds.take("org_1", {TOKENS: 60}))
+    store.away = False
+    run(bench.gate.holds.take("org_1", {TOKENS: 30}))
+    store.away = True
+    assert bench.fits(10)
+    assert not bench.fits(11)
+
+
 def test_a_local_hold_is_settled_here_when_the_store_is_back() -> None:
     bench, store = away("local")
     store.away = True

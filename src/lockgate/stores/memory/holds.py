@@ -3,9 +3,8 @@
 from collections import OrderedDict
 from typing import Final
 
-from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed, total
+from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.limit_windows import is_of_period, span_of
-from ...core.periods import Period
 from ...core.timestamps import DAY
 
 _SWEPT: Final = 2
@@ -39,10 +38,6 @@ class LocalBudgets:
             budgets.move_to_end(place)
             self._sweep(now)
         return answer
-
-    def counted(self, owner: str, field: str, period: Period | None) -> int:
-        """Return the units that a budget counted at its latest change, of a quota in a period."""
-        return total(self._budgets.get((owner, field), Budget()), period)
 
     def remove(self, owner: str) -> None:
         """Remove the budgets of an owner."""

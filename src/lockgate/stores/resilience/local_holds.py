@@ -33,8 +33,8 @@ class LocalHolds:
         self._local = BoundedDict[str, None](_AT_MOST)
         """The ids of holds that were taken here."""
         self._told = BoundedDict[tuple[str, str], tuple[int, int]](_AT_MOST)
-        """By organization and field: the units counted by the store's latest answer, plus those
-        taken here since; and the instant of the answer."""
+        """By organization and field: the units counted by the store's latest answer, and its
+        instant."""
 
     def has(self, id: str) -> bool:
         """Return whether this hold was taken here."""
@@ -61,20 +61,16 @@ class LocalHolds:
                 )
                 action = action._replace(limits=action.limits._replace(windows=windows))
             answer = self._budgets.hold(organization, action, instant)
-            # These counts are not the store's, whose quotas no use of this process crosses.
-            answer = answer._replace(counts=())
-            if not isinstance(action, Take):
-                return answer
-            if answer.done:
+            if isinstance(action, Take) and answer.done:
                 self._local[action.id] = None
-                for field, units in zip(action.fields, action.units, strict=True):
-                    if (told := self._told.get((organization, field))) is not None:
-                        self._told[organization, field] = told[0] + units, told[1]
-            return answer
+            # These counts are not the store's, whose quotas no use of this process crosses.
+            return answer._replace(counts=())
 
     def _share(
         self, organization: str, field: str, window: Window, quota: Quota | None, now: int
     ) -> Window:
+        """Return a window with the limit of this process: its share, and no more than the store's
+        latest answer has left, as that counts none of the units that are held or used here."""
         limit = window.limit
         if limit is None:
             return window
@@ -88,6 +84,5 @@ class LocalHolds:
             if period is None
             else period.begins <= told[1] < period.ends
         ):
-            counted = self._budgets.counted(organization, field, period)
-            share = min(share, counted + max(0, limit - told[0]))
+            share = min(share, max(0, limit - told[0]))
         return window._replace(limit=share)
