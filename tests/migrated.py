@@ -26,6 +26,14 @@ def postgresql() -> str:
     return server.url(name)
 
 
+def mariadb() -> str:
+    """Return the URL of a database of the shared server that nothing else uses. MariaDB copies no
+    database, so the migrations run each time."""
+    url = shared("mysql").create(f"migrated{next(_numbers)}")
+    upgrade(url)
+    return url
+
+
 def sqlite(path: Path) -> str:
     """Write a database to a path, and return its URL."""
     path.write_bytes(_file())

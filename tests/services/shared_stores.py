@@ -11,12 +11,14 @@ from typing import Any, Literal, TypeVar
 from lockgate import Gate, run
 from lockgate.options import StoreOptions
 from tests import migrated
-from tests.servers import redis_server
+from tests.servers import redis_cluster, redis_server
 
 T = TypeVar("T")
 
-Kind = Literal["sqlite", "postgresql", "redis", "pair"]
+Kind = Literal["sqlite", "postgresql", "redis", "pair", "mariadb", "cluster"]
 KINDS: tuple[Kind, ...] = ("sqlite", "postgresql", "redis", "pair")
+EVERY_KIND: tuple[Kind, ...] = (*KINDS, "mariadb", "cluster")
+"""For tests of duties that each kind has code of its own for, such as events told exactly once."""
 MODES = ("sync", "async")
 Drive = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -26,6 +28,13 @@ def shared_store(kind: Kind, folder: Path) -> Iterator[str]:
     """The URL of an empty store with its tables; a pair is PostgreSQL and Redis."""
     if kind == "sqlite":
         yield migrated.sqlite(folder / "keys.db")
+        return
+    if kind == "mariadb":
+        yield migrated.mariadb()
+        return
+    if kind == "cluster":
+        with redis_cluster() as cluster:
+            yield cluster.url()
         return
     database = "" if kind == "redis" else migrated.postgresql()
     if kind == "postgresql":

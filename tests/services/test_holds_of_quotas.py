@@ -19,7 +19,7 @@ from lockgate.options import HoldOptions
 from tests.preloaded import forking
 from tests.stores.making import HandClock
 
-from .shared_stores import KINDS, gate_on, shared_store
+from .shared_stores import EVERY_KIND, gate_on, shared_store
 
 MARCH = int(datetime(2024, 3, 1, tzinfo=UTC).timestamp()) * SECOND
 MONTH = Limit("tokens", "100/month")
@@ -119,7 +119,7 @@ def test_a_soft_quota_takes_more_and_tells_its_use() -> None:
     assert usage.used == 0
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=EVERY_KIND)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with shared_store(request.param, tmp_path) as found:
         yield found

@@ -23,7 +23,7 @@ from lockgate.sessions import Session
 from tests.stores.making import HandClock
 from tests.web.driving import Bench, ask
 
-from .shared_stores import KINDS, gate_on, shared_store
+from .shared_stores import EVERY_KIND, gate_on, shared_store
 
 FREE = PlanBook([Plan("free", rpm=10, rph=30, rpd=None, concurrent=1)])
 
@@ -38,7 +38,7 @@ class Told(list[tuple[object, ...]]):
             self.append((fields["window"], fields["share"], fields["used"], fields["limit"]))
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=EVERY_KIND)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with shared_store(request.param, tmp_path) as found:
         yield found
