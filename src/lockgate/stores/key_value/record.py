@@ -222,12 +222,14 @@ class Record:
         """Return the instant after which the record may be dropped; None: never."""
         if self.keys or self.placed or self.account or self.log != NO_LOG:
             return None
-        # A day more than the longest window, for a clock that steps back.
-        cells = *self.windows, *self.limits.values()
-        last = [one[3] + LONGEST_SPAN + DAY for one in cells]
-        last += [lease.deadline + LONGEST_SPAN + DAY for lease in self.quota_leases]
-        last += [budget.last + 2 * DAY for budget in self.budgets.values()]
-        return max([*last, *(lease.deadline + DAY for lease in self.leases)], default=0)
+        last = [cells[3] + LONGEST_SPAN for cells in self.windows]
+        last += [lease.deadline + LONGEST_SPAN for lease in self.quota_leases]
+        # All that a period of a calendar quota counts is a cell at its first instant.
+        last += [cells[3] + span_of(name) for name, cells in self.limits.items()]
+        last += [budget.last + span_of(name) for name, budget in self.budgets.items()]
+        last += [lease.deadline for lease in self.leases]
+        # A day more, for a clock that steps back.
+        return max(last) + DAY if last else 0
 
     def written(self) -> bytes | None:
         """Return the record as bytes; None for an empty record."""

@@ -1,0 +1,34 @@
+"""How long the record of an organization without keys is kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from lockgate.core.holds import Settle, Take, budgets
+from lockgate.core.limits import Limit, bound
+from lockgate.core.timestamps import DAY, HOUR, SECOND
+from lockgate.stores.key_value.record import Record
+
+MARCH = int(datetime(2024, 3, 1, tzinfo=UTC).timestamp()) * SECOND
+
+
+def test_the_count_of_a_calendar_quota_is_kept_until_its_period_ends_W1() -> None:
+    """It was dropped on the third day of the month, as all of the month is one cell."""
+    now = MARCH + 20 * DAY
+    named = bound((Limit("credits", "100/month"),), None)
+    assert named is not None
+    charged, held = Record(), Record()
+    charged.hit((), named.at(now), now, 1)
+    limits, id = budgets(named), f"{1:032x}"
+    held.hold(Take(id, limits, (1,), HOUR, 9), now)
+    held.hold(Settle(id, limits.fields, (1,), limits.quotas), now)
+    for record in (charged, held):
+        until = record.until()
+        assert until is not None and until >= MARCH + 31 * DAY
+
+
+def test_a_window_is_kept_for_a_day_after_its_last_hit_has_left_W10() -> None:
+    record = Record()
+    named = bound((Limit("export", "3/hour"),), None)
+    record.hit((), named, MARCH, 1)
+    assert record.until() == MARCH + HOUR + DAY
