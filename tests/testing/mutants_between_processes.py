@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final
 
 from lockgate import Store
+from lockgate.core.holds import Renew, Settle
+from lockgate.core.limit_windows import LimitWindows
 from lockgate.stores.key_value import RecordStore
 from tests.examples.test_own_store import example
 
 LOCKED_VERBS: Final = (
     "hit",
+    "hit(soft quota)",
     "hold",
+    "hold(Settle)",
+    "hold(Renew)",
+    "hold(soft quota)",
     "admit_leased",
     "settle_leases",
     "acquire",
@@ -53,8 +60,24 @@ BRIEFLY: Final = 0.05
 _careless: Final = ContextVar("careless", default=False)
 
 
-def with_lock_of_the_process(verb: str, path: str) -> Store:
-    """Return a store that reads and writes in one verb under a lock of the process."""
+def _has_quota(*arguments: Any) -> bool:
+    return any(isinstance(one, LimitWindows | Settle) and any(one.quotas) for one in arguments)
+
+
+_CALLS: Final[dict[str, Callable[..., bool]]] = {
+    "": lambda *_: True,
+    "Settle)": lambda _, action, *__: isinstance(action, Settle),
+    "Renew)": lambda _, action, *__: isinstance(action, Renew),
+    "soft quota)": _has_quota,
+}
+"""Which calls of a verb have the mistake, by the end of the name of their race."""
+
+
+def with_lock_of_the_process(race: str, path: str) -> Store:
+    """Return a store that reads and writes in one verb under a lock of the process, or in those
+    calls of the verb that a race is about."""
+    verb, _, which = race.partition("(")
+    is_meant = _CALLS[which]
     records: Any = example().SqliteRecords(path)
     get, put_if, lock = records.get, records.put_if, threading.RLock()
 
@@ -73,7 +96,7 @@ def with_lock_of_the_process(verb: str, path: str) -> Store:
 
     async def careless(self: Any, *arguments: Any, **options: Any) -> Any:
         with lock:
-            entered = _careless.set(True)
+            entered = _careless.set(is_meant(*arguments))
             try:
                 return await getattr(RecordStore, verb)(self, *arguments, **options)
             finally:

@@ -170,10 +170,12 @@ def broken_by(open_store: Callable[[str, str], Store], verb: str, path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "verb", [in_each_run(verb, ("settle_leases", "sign_out")) for verb in LOCKED_VERBS]
+    "verb", [in_each_run(verb, ("settle_leases", "hold(Renew)")) for verb in LOCKED_VERBS]
 )
 def test_a_lock_of_the_process_in_one_verb_is_detected(tmp_path: Path, verb: str) -> None:
-    print(broken_by(with_lock_of_the_process, verb, tmp_path))
+    broken = broken_by(with_lock_of_the_process, verb, tmp_path)
+    if verb.endswith(")"):  # Its race alone makes these calls of the verb.
+        assert f"processes called {verb} at the same time" in broken.said
 
 
 @pytest.mark.parametrize("verb", [in_each_run(verb, ("account",)) for verb in CACHED_VERBS])

@@ -191,7 +191,7 @@ async def _with_workers(
             await _writers(store, workers)
             await _watched(store, workers, board)
             for number, race in enumerate(RACES):
-                if store.grants_leases or not race.leases:
+                if (store.grants_leases or not race.leases) and (limited or not race.limits):
                     await _raced(store, workers, race, (number + 1) * _PHASE)
 
 
@@ -201,7 +201,7 @@ async def _raced(store: Store, workers: Sequence[Worker], race: Race, start: int
     answers = asked(workers, "race", race.verb, rows.now, start)
     turns = [[*outcomes] for outcomes in zip(*answers, strict=True)]
     if wrong := await race.judge(store, rows, turns):
-        said = f"{PROCESSES} processes called {race.verb}() at the same time: {wrong}."
+        said = f"{PROCESSES} processes called {race} at the same time: {wrong}."
         raise Broken(race.sentence, said)
 
 

@@ -4,17 +4,20 @@ A lock of the process cannot keep processes apart, so each verb of the contract 
 the store itself.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ..core.accounts import AccountDraft
 from ..core.api_keys import KeyDetails, KeyDraft
 from ..core.changes import Actor, ChangeDraft
 from ..core.digests import Digest
-from ..core.holds import Take, budgets
+from ..core.holds import Look, Renew, Settle, Take, budgets
+from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, PlanBook
 from ..core.quota_leases import LEAST, LONGEST, LeaseRequest, Settlement
+from ..core.sliding_window import Window
+from ..core.thresholds import SHARES, crossings, quota_crossings
 from ..core.timestamps import DAY, HOUR
 from ..core.usage_history import UsageHistory
 from ..errors import HandleTaken
@@ -29,6 +32,10 @@ _REMOVED_AT_ONCE: Final = 4
 """Less than the accounts of all races, so that every turn removes some."""
 _UNLIMITED: Final = PlanBook([OPEN], custom=(), default=OPEN.name)
 """A plan that grants a lease to each process of each turn."""
+_HELD: Final = 60
+_RENEWALS: Final = 4
+_COST: Final = 4
+"""Units of each process on a soft quota of 10: the second one crosses 80 %, the third 100 %."""
 
 Outcome = int | str | bool | None
 
@@ -37,7 +44,7 @@ class Rows:
     """The rows of a race, the same in every process.
 
     Args:
-        verb: the verb that is raced.
+        verb: the name of the race.
         now: the instant of all calls; a shared store may drop what is old by its own clock.
     """
 
@@ -72,6 +79,7 @@ class Race(NamedTuple):
     """One verb that all processes call at once."""
 
     verb: str
+    """The verb, and in brackets what distinguishes its calls, where there are several races."""
     sentence: str
     make: Make
     """Inserts the rows."""
@@ -81,6 +89,11 @@ class Race(NamedTuple):
     """Returns the mistake; None: all is right."""
     leases: bool = False
     """Whether it is for stores with ``grants_leases`` only."""
+    limits: bool = False
+    """Whether it is for stores with named limits only."""
+
+    def __str__(self) -> str:
+        return self.verb if self.verb.endswith(")") else f"{self.verb}()"
 
 
 async def _no_rows(store: Store, rows: Rows) -> None:
@@ -201,11 +214,129 @@ async def _release(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
     return await store.release(rows.names[turn], "job", "me", rows.now)
 
 
+def _of(*limits: Limit) -> LimitWindows:
+    found = bound(limits, None)
+    assert found is not None, "there is a limit"
+    return found
+
+
+_TOKENS: Final = budgets(_of(Limit("tokens", "100/minute")))
+_CREDITS: Final = _of(Limit("credits", "10/month", soft=True))
+_HELD_CREDITS: Final = budgets(_CREDITS)
+
+
+def _taken(limits: LimitWindows, number: int, units: int) -> Take:
+    return Take(_hold_id(number), limits, (units,), HOUR, ROUNDS)
+
+
+def _hold_id(number: int) -> str:
+    return f"{number:032x}"
+
+
 async def _hold(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
-    limits = bound((Limit("tokens", "100/minute"),), None)
-    assert limits is not None, "there is a limit"
-    taken = Take(f"{turn * RACERS + index:032x}", budgets(limits), (60,), HOUR, ROUNDS)
+    taken = _taken(_TOKENS, turn * RACERS + index, _HELD)
     return (await store.hold(rows.names[turn], taken, rows.now)).done
+
+
+async def _holds(store: Store, rows: Rows) -> None:
+    for turn, name in enumerate(rows.names):
+        await store.hold(name, _taken(_TOKENS, turn, _HELD), rows.now)
+
+
+async def _settle_hold(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    settled = Settle(_hold_id(turn), _TOKENS.fields, (index + 1,))
+    return (await store.hold(rows.names[turn], settled, rows.now)).done
+
+
+async def _hold_settled(store: Store, rows: Rows, turns: Result) -> str | None:
+    for turn, outcomes in enumerate(turns):
+        expected = sum(index + 1 for index, won in enumerate(outcomes) if won)
+        if wrong := await _unlike(store, rows, turn, _TOKENS, expected):
+            return f"settling 1, 2 and 3 units of a hold answered {outcomes}, and {wrong}"
+    return await _one_wins(store, rows, turns)
+
+
+async def _renew_hold(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    """Renew a hold several times, beside the process that settles it."""
+    if index == turn % RACERS:
+        return await _settle_hold(store, rows, turn, index)
+    done = 0
+    for step in range(_RENEWALS):  # Each to another deadline, so that each is a change.
+        renewed = Renew(_hold_id(turn), _TOKENS.fields, HOUR + _RENEWALS * index + step + 1)
+        done += (await store.hold(rows.names[turn], renewed, rows.now)).done
+    return done
+
+
+async def _hold_renewed(store: Store, rows: Rows, turns: Result) -> str | None:
+    for turn, outcomes in enumerate(turns):
+        settler = turn % RACERS
+        if not outcomes[settler]:
+            return f"a hold that was renewed beside it could not be settled: {outcomes}"
+        if wrong := await _unlike(store, rows, turn, _TOKENS, settler + 1):
+            return f"{settler + 1} units of a hold were settled beside renewals, and {wrong}"
+    return None
+
+
+async def _unlike(
+    store: Store, rows: Rows, turn: int, limits: LimitWindows, used: int
+) -> str | None:
+    """Return what a budget counts, unless that is ``used`` and it has no hold."""
+    look = Look(limits, (1,), ROUNDS)
+    answer = await store.hold(rows.names[turn], look, rows.now)
+    if (answer.used, answer.units) == ((used,), (0,)):
+        return None
+    return f"{answer.used[0]} units are counted and {answer.units[0]} held"
+
+
+async def _hit_quota(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
+    reading = await store.hit(rows.names[turn], (), _COST, rows.now, _CREDITS)
+    present = _CREDITS.at(reading.now)
+    return _told(crossed.share for crossed in quota_crossings(present, reading.used, _COST))
+
+
+async def _held_quotas(store: Store, rows: Rows) -> None:
+    for name in rows.names:
+        for index in range(RACERS):
+            await store.hold(name, _taken(_HELD_CREDITS, index, _COST), rows.now)
+
+
+async def _settle_quota(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
+    limits = _HELD_CREDITS
+    settled = Settle(_hold_id(index), limits.fields, (_COST,), limits.quotas)
+    counts = (await store.hold(rows.names[turn], settled, rows.now)).counts
+    windows = (Window("month", DAY, limits.marks[0], 0),)
+    return _told(
+        crossed.share
+        for count in counts
+        for crossed in crossings(windows, (count.after,), count.after - count.before)
+    )
+
+
+def _told(shares: Iterable[int]) -> str:
+    return " ".join(map(str, shares))
+
+
+async def _marks_told(store: Store, rows: Rows, turns: Result) -> str | None:
+    for outcomes in turns:
+        told = sorted(int(share) for one in outcomes for share in str(one).split())
+        if told != [*SHARES]:
+            return f"they crossed the marks {told} of a quota, not each one once"
+    return None
+
+
+async def _quotas_hit(store: Store, rows: Rows, turns: Result) -> str | None:
+    for name in rows.names:
+        used = (await store.peek(name, (), rows.now, _CREDITS)).used
+        if used != (RACERS * _COST,):
+            return f"{used} is counted where {RACERS * _COST} is right"
+    return await _marks_told(store, rows, turns)
+
+
+async def _quotas_settled(store: Store, rows: Rows, turns: Result) -> str | None:
+    for turn in range(ROUNDS):
+        if wrong := await _unlike(store, rows, turn, _HELD_CREDITS, RACERS * _COST):
+            return f"{RACERS * _COST} units were settled, and {wrong}"
+    return await _marks_told(store, rows, turns)
 
 
 async def _acquire(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
@@ -340,7 +471,11 @@ async def _histories(store: Store, rows: Rows) -> object:
 
 RACES: Final[Sequence[Race]] = (
     Race("hit", "W3", _no_rows, _hit, _sums_to(_hits)),
+    Race("hit(soft quota)", "W3", _no_rows, _hit_quota, _quotas_hit, limits=True),
     Race("hold", "H1", _no_rows, _hold, _one_wins),
+    Race("hold(Settle)", "H3", _holds, _settle_hold, _hold_settled),
+    Race("hold(Renew)", "H3", _holds, _renew_hold, _hold_renewed),
+    Race("hold(soft quota)", "H3", _held_quotas, _settle_quota, _quotas_settled),
     Race("admit_leased", "H1", _busy, _grant, _granted, leases=True),
     Race("settle_leases", "H3", _grants, _settle, _settled, leases=True),
     Race("acquire", "L1", _no_rows, _acquire, _one_wins),
