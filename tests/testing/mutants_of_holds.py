@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from lockgate.core.holds import (
+    PREFIX,
     Budget,
     Held,
     HoldAction,
@@ -19,7 +20,7 @@ from lockgate.core.holds import (
     changed,
 )
 from lockgate.core.limit_windows import LimitWindows
-from lockgate.core.sliding_window import LARGEST, count_at
+from lockgate.core.sliding_window import LARGEST, Reading, Window, count_at
 from lockgate.core.timestamps import DAY, MINUTE
 
 from .mutants import Mutant, gap
@@ -436,3 +437,38 @@ class GoesByItsOwnClock(HoldMutant):
 
     def at(self, now: int | None) -> int:
         return self._clock()
+
+
+class CountsARulesLimitOfTheSameName(HoldMutant):
+    """Charges a budget for requests that a rule's limit of its name admits."""
+
+    killed_by: ClassVar = {"W8"}
+
+    async def hit(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        for field in () if limits is None else limits.fields:
+            name = self.name(organization, PREFIX + field)
+            if (one := self.budgets.get(name)) is not None:
+                cells = count_at(one.cells, one.grain, self.at(now), cost)
+                self.budgets[name] = one._replace(cells=cells)
+        return await super().hit(organization, windows, cost, now, limits)
+
+
+class SharesNoCells(HoldMutant):
+    """Keeps each settlement apart, so that units return sooner than elsewhere."""
+
+    killed_by: ClassVar = {"W14"}
+
+    def apply(self, action: Any, before: Any, now: int, kept: int) -> Any:
+        if isinstance(action, Take):
+            windows = tuple(
+                window._replace(grain=min(window.grain, 0)) for window in action.limits.windows
+            )
+            action = action._replace(limits=action.limits._replace(windows=windows))
+        return apply(action, before, now, kept)

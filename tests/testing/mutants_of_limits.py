@@ -53,6 +53,7 @@ class LimitMutant(Mutant):
             if limits is None:
                 reading, self.states[organization] = hit(state, windows, at, cost)
                 return reading
+            limits = self.present(limits, at, organization)
             names = self.names(organization, limits)
             before = [self.cells.get(name) for name in names]
             self.kept = sum(owner == organization for owner, _ in self.cells)
@@ -61,6 +62,9 @@ class LimitMutant(Mutant):
                 self.states[organization] = after
             self.keep(names, before, kept)
             return reading
+
+    def present(self, limits: LimitWindows, at: int, organization: str) -> LimitWindows:
+        return limits.at(at, organization)
 
     def names(self, organization: str, limits: LimitWindows) -> list[tuple[str, str]]:
         pairs = zip(limits.fields, limits.windows, strict=True)
@@ -95,6 +99,7 @@ class LimitMutant(Mutant):
         state = self.states.get(organization) or empty_state(windows) if windows else ()
         if limits is None:
             return peek(state, windows, self.at(now))
+        limits = self.present(limits, self.at(now), organization)
         cells = [self.cells.get(name) for name in self.names(organization, limits)]
         return peek_limited(state, windows, cells, limits.windows, self.at(now))
 
@@ -341,3 +346,53 @@ class RefusesByTheLimitWithTheVerdictOfThePlan(LimitMutant):
         alone = peek(tuple(one or EMPTY for one in before), limits, at, cost)
         told = combined(reading._replace(used=reading.used[: len(windows)]), alone)
         return (reading if reading.allowed else told), after, kept
+
+
+class NeverBeginsAPeriod(LimitMutant):
+    """Counts a calendar quota as a window as long as its period."""
+
+    killed_by: ClassVar = {"W1", "W2", "W6", "W11"}
+
+    def present(self, limits: LimitWindows, at: int, organization: str) -> LimitWindows:
+        return limits
+
+
+class HasTheSameMonthsForAllOrganizations(LimitMutant):
+    """Asks for the first day of one organization's contract, and uses it for all."""
+
+    killed_by: ClassVar = {"W8"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: str | None = None
+
+    def present(self, limits: LimitWindows, at: int, organization: str) -> LimitWindows:
+        self.first = self.first or organization
+        return limits.at(at, self.first)
+
+
+class RefusesBeyondASoftQuota(LimitMutant):
+    killed_by: ClassVar = {"W2"}
+
+    def present(self, limits: LimitWindows, at: int, organization: str) -> LimitWindows:
+        limits = super().present(limits, at, organization)
+        hard = zip(limits.windows, limits.marks, strict=True)
+        return limits._replace(windows=tuple(window._replace(limit=mark) for window, mark in hard))
+
+
+class ForgetsAnIdleMonth(LimitMutant):
+    """Drops what no hit has changed for two days, by the instant of the newest cell."""
+
+    killed_by: ClassVar = {"W1", "W6", "W10", "W13"}
+
+    async def hit(
+        self,
+        organization: str,
+        windows: Windows,
+        cost: int,
+        now: int | None = None,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        edge = self.at(now) - 2 * DAY
+        self.cells = {name: cells for name, cells in self.cells.items() if cells[3] > edge}
+        return await super().hit(organization, windows, cost, now, limits)

@@ -238,7 +238,8 @@ async def many_settled_holds_share_cells(store: Store, __: Factory) -> None:
         await store.hold("org_1", take(step, many, step % 9 + 1, span=MINUTE), now)
         if step % 3:
             await store.hold("org_1", settle(step - step % 2, many, step % 5), now)
-    for later in (*range(0, 16 * MINUTE, 55 * SECOND), 3 * MINUTE, -MINUTE):
+    leaving = range(14 * MINUTE, 16 * MINUTE, 4 * SECOND)
+    for later in (*range(0, 14 * MINUTE, 55 * SECOND), *leaving, 3 * MINUTE, -MINUTE):
         await store.hold("org_1", renew(500, many), now + later)
         await store.hold("org_1", take(501, many, 9000), now + later)
 
