@@ -1,10 +1,19 @@
-"""The code blocks of a page: find them, and run those that show a shell and its output."""
+"""The code blocks of a page: find them, run those of Python, and compare those of a shell."""
 
+import ast
+import asyncio
 import doctest
+import inspect
+import itertools
+import logging
 import re
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = sorted([ROOT / "README.md", *(ROOT / "docs" / "tutorials").glob("*.md")])
@@ -12,6 +21,8 @@ OF_THE_SHELL = [ROOT / "docs" / name for name in ("cli.md", "migrating.md")]
 """Pages whose commands are `lockgate`'s, not those of a client: see ``test_shell_pages.py``."""
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
+_NUMBERS = itertools.count()
+_SECRET = re.compile(r'os\.environ\["(\w+)"\]')
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -20,6 +31,25 @@ def blocks(text: str, language: str) -> Iterator[tuple[int, str]]:
     for block in _BLOCK.finditer(text):
         if block[1] == language:
             yield text.count("\n", 0, block.start(2)), block[2]
+
+
+def run_python(page: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Run the ``python`` blocks of a page as one module, and return it."""
+    for name in sorted({*_SECRET.findall(page.read_text())}):
+        value = "memory://" if name == "LOCKGATE_STORE" else f"{name} of these tests"
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logging.getLogger("lockgate"), "handlers", [])
+    # Some frameworks look up the types of a handler in its module, and Celery knows a task by its
+    # module and name in the whole process.
+    module = ModuleType(f"page_{next(_NUMBERS)}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for line, source in blocks(page.read_text(), "python"):
+        # Line feeds in front make a traceback point at the page's own line.
+        code = compile("\n" * line + source, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        value = eval(code, module.__dict__)  # the pages are ours
+        if inspect.iscoroutine(value):
+            asyncio.run(value)
+    return module
 
 
 def commands(block: str) -> Iterator[tuple[str, str]]:

@@ -1,22 +1,23 @@
 """The examples of the README and the pages run: Python unchanged, `console` blocks by a shell."""
 
-import ast
-import asyncio
-import inspect
-import logging
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from tests.blackbox.demo import Demo, Face
-from tests.docs.blocks import OF_THE_SHELL, PAGES, ROOT, TUTORIALS, blocks, check_console
+from tests.docs.blocks import (
+    OF_THE_SHELL,
+    PAGES,
+    ROOT,
+    TUTORIALS,
+    blocks,
+    check_console,
+    run_python,
+)
 
 SOURCES = sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "src").rglob("*.py")])
-SECRET = re.compile(r'os\.environ\["(\w+)"\]')
 GIVEN = re.compile(r"(?:peppers|session_secrets)=\[b?['\"]|SignedCookie\(\s*\[b?['\"]")
 
 
@@ -33,19 +34,7 @@ def pages_with(language: str, elsewhere: list[Path] = TUTORIALS) -> list[Any]:
 def test_the_python_of_a_page_runs(
     page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in sorted({*SECRET.findall(page.read_text())}):
-        value = "memory://" if name == "LOCKGATE_STORE" else f"{name} of these tests"
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(logging.getLogger("lockgate"), "handlers", [])
-    module = ModuleType("page")  # Some frameworks look up the types of a handler in its module.
-    monkeypatch.setitem(sys.modules, "page", module)
-    names = module.__dict__
-    for line, source in blocks(page.read_text(), "python"):
-        # Line feeds in front make a traceback point at the page's own line.
-        code = compile("\n" * line + source, page, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-        value = eval(code, names)  # the pages are ours
-        if inspect.iscoroutine(value):
-            asyncio.run(value)
+    run_python(page, monkeypatch)
     assert "Traceback" not in capsys.readouterr().out
 
 
