@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "versions.md"
 # The first version without a known vulnerability, and the last vulnerable version.
 SOUND = {
     "asyncmy": ("0.2.12", "CVE-2025-65896, SQL injection by the names of parameters"),
+    "celery": ("5.2.2", "CVE-2021-23727, a command run from the result of a task"),
     "cryptography": ("50", "CVE-2026-69247, an oracle at the decryption of PKCS#7"),
     "flask": ("3.1.3", "CVE-2026-27205, pages with a session without Vary: Cookie"),
     "granian": ("2.7.4", "CVE-2026-42544, a header that ends a worker"),

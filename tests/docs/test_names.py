@@ -57,7 +57,7 @@ send_packed_command read_response redis_connect_func disconnect recv shutdown
 CommonMiddleware errorhandler re_path subdomain_matching forwarded_allow_ips gthread spawn
 lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events_total
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs
-master_for Deprecation healthcheck stop_grace_period FLUSHDB BGSAVE
+master_for Deprecation healthcheck stop_grace_period FLUSHDB BGSAVE arq defer
 curl LASTSAVE dump rdb appendonlydir aof
 --preload --no-clear-untrusted-proxy-headers SIGKILL find_spec ps
 --ws --workers-kill-timeout --lifespan
