@@ -106,11 +106,39 @@ def test_a_mark_of_the_month_before_is_told_by_the_call_that_finds_the_deadline(
     assert told == [("overage", 80, 200, ends), ("overage", 100, 200, ends)]
 
 
+@pytest.mark.parametrize(
+    ("units", "limit", "until"),
+    [
+        (70, MONTH, None),  # They fit now.
+        (71, MONTH, MARCH),
+        (101, MONTH, None),  # They never do.
+        (71, OVERAGE, None),
+        (101, OVERAGE, None),
+    ],
+    ids=str,
+)
+def test_usage_tells_when_the_units_fit_and_when_the_period_ends(
+    units: int, limit: Limit, until: int | None
+) -> None:
+    gate, _, _ = bench(MARCH - 60 * SECOND)
+    run(gate.holds.take("org_1", {limit: 30}, seconds=30))
+    (usage,) = run(gate.holds.usage("org_1", units=units))
+    assert (usage.used, usage.until, usage.period_ends) == (30, until, MARCH)
+
+
+def test_usage_of_a_month_that_holds_outlast_tells_when_their_units_fit() -> None:
+    gate, _, _ = bench(MARCH - 30 * SECOND)
+    run(gate.holds.take("org_1", {MONTH: 30}, seconds=60))
+    (usage,) = run(gate.holds.usage("org_1", units=71))
+    assert usage.until == MARCH + 31 * DAY
+    assert usage.period_ends == MARCH
+
+
 def test_a_soft_quota_takes_more_and_tells_its_use() -> None:
     gate, clock, _ = bench(MARCH, hold_options=HoldOptions(limits=[OVERAGE]))
     with gate.hold("org_1", {OVERAGE: 500}) as hold:
         (usage,) = run(gate.holds.usage("org_1"))
-        assert usage == (OVERAGE, "month", 100, 500, 500, MARCH + 31 * DAY)
+        assert usage == (OVERAGE, "month", 100, 500, 500, None, MARCH + 31 * DAY)
         hold.used(300)
     (usage,) = run(gate.holds.usage("org_1"))
     assert (usage.used, usage.held) == (300, 0)

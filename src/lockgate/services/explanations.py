@@ -438,7 +438,8 @@ class Explanations:
         windows: dict[Limit, list[WindowExplanation]] = {}
         for one in await self._holds.usage(organization, None if key is None else key.id, cost):
             left = max(0, one.most - one.used)
-            shown = WindowExplanation(one.window, one.most, one.used, left, one.until, one.held)
+            until = one.until if one.period_ends is None else one.period_ends
+            shown = WindowExplanation(one.window, one.most, one.used, left, until, one.held)
             windows.setdefault(one.limit, []).append(shown)
         return [LimitExplanation(limit, tuple(all), "hold") for limit, all in windows.items()]
 

@@ -70,7 +70,10 @@ class BudgetUsage(NamedTuple):
     """The units of the holds that are out."""
     until: int | None
     """The instant in microseconds at which the units that were asked about fit, if no other hold is
-    taken or renewed; of a calendar quota the end of its period; None: they fit, or never do."""
+    taken or renewed; None: they fit now, or never do."""
+    period_ends: int | None
+    """The instant in microseconds at which the present period of a calendar quota ends; None: a
+    sliding window."""
 
 
 class Holds:
@@ -247,16 +250,17 @@ class Holds:
             answer = await self._store.hold(organization, look, self._now())
         rows: list[BudgetUsage] = []
         for place, window in enumerate(named.at(answer.now).windows):
-            most = named.marks[place] or 0
-            until = answer.now + answer.waits[place] if answer.waits[place] else None
+            wait = answer.waits[place]
+            never_fits = window.limit is not None and window.limit < units
             rows.append(
                 BudgetUsage(
                     limits[named.names[place]],
                     window.name,
-                    most,
+                    named.marks[place] or 0,
                     answer.used[place],
                     answer.units[place],
-                    ends_of(window) or (until if units <= most else None),
+                    None if never_fits or not wait else answer.now + wait,
+                    ends_of(window),
                 )
             )
         return tuple(rows)
