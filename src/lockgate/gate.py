@@ -380,14 +380,14 @@ class Gate:
                 f"bytes, not {type(credential).__name__}."
             )
         _check_cost(cost)
-        if limits:
-            check_limits(limits)
-            if outside := [limit for limit in limits if not limit.is_inside]:
+        named = check_limits(limits)
+        if named:
+            if outside := [limit for limit in named if not limit.is_inside]:
                 raise ConfigurationError(
                     f"authenticate() has the limit {outside[0]}: without a request its limits are "
                     "by organization or by key."
                 )
-            self.know_limits(limits)
+            self.know_limits(named)
         needed = requirement(requires) if isinstance(requires, str) else requires
         if needed is not None:
             self.catalogue.check_requirement(needed)
@@ -397,7 +397,6 @@ class Gate:
         values = [value] if value else []
         known = self.known.find(values)
         try:
-            named = tuple(limits)
             return await self.admit_header(values, known, needed, cost, str, address, None, named)
         except Refusal as refusal:
             if self.recorder is not None:
@@ -760,8 +759,8 @@ class Gate:
                 nothing.
 
         Raises:
-            ConfigurationError: ``address`` is no IP address, ``cost`` is not 1 to 2**53 - 1, or
-                ``requires`` is no scope of the catalogue.
+            ConfigurationError: ``address`` is no IP address, ``cost`` is not 1 to 2**53 - 1,
+                ``requires`` is no scope of the catalogue, or ``limits`` is no list of limits.
             NotFound: the organization has no such key.
             KeyNotFound: no key has this text.
             InvalidFormat: the text begins like a key but is malformed, as after a typing error.
@@ -772,7 +771,7 @@ class Gate:
             self.catalogue.check_requirement(needed)
         _check_cost(cost)
         return await self._explanations.explain(
-            *(subject, key, address, user, cost, needed), limits
+            *(subject, key, address, user, cost, needed), check_limits(limits)
         )
 
     def slot(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from .core.api_keys import read_lifetime
-from .core.limits import Limit, check_limits
+from .core.limits import Limit, check_limits, listed
 from .core.plans import is_number, is_whole
 from .errors import ConfigurationError, Refusal
 from .stores.resilience.deadlines import DEADLINE
@@ -175,7 +175,7 @@ class HoldOptions:
             raise ConfigurationError(f"Holds of {self.seconds!r} s: use more than 0, up to 3600.")
         if not is_whole(self.at_most) or not 1 <= self.at_most <= 1000:
             raise ConfigurationError(f"{self.at_most!r} holds at most: use 1 to 1000.")
-        for limit in self.limits:
+        for limit in listed(self.limits):
             check_limits([limit])
 
 

@@ -102,6 +102,7 @@ class SyncHolds:
         self.take: Final = _blocking(holds.take)
         self.settle: Final = _blocking(holds.settle)
         self.renew: Final = _blocking(holds.renew)
+        self.usage: Final = _blocking(holds.usage)
 
 
 class SyncImportedKeys:

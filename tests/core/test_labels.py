@@ -1,5 +1,7 @@
 """Labels of keys and names of creators: what is accepted, and in which order."""
 
+from typing import Any
+
 import pytest
 
 from lockgate.core.labels import check_creator, read_labels
@@ -20,6 +22,13 @@ def test_a_wrong_name_is_named(name: str) -> None:
     kept, (problem,) = read_labels({name: "x"})
     assert kept == ()
     assert "no name of a label" in problem
+
+
+def test_labels_that_are_no_mapping_are_told() -> None:
+    wrong: Any = "team=ci"
+    assert read_labels(wrong)[1] == [
+        "Write each label as its name and its value, as in {'team': 'search'}."
+    ]
 
 
 @pytest.mark.parametrize("value", ["", " ", "x" * 101, "a\nb", "a\u200bb", "a\u202eb"])

@@ -5,10 +5,12 @@ from typing import Any, cast
 
 import pytest
 
-from lockgate import ConfigurationError
+from lockgate import ConfigurationError, Gate, Plan, Rule, run
 from lockgate.core.limits import Limit, check_limits, check_names, read_own_limits
 from lockgate.core.sliding_window import Window
 from lockgate.core.timestamps import HOUR, MINUTE
+from lockgate.options import HoldOptions
+from lockgate.starlette import requires
 
 
 @pytest.mark.parametrize("wrong", [5, None, b"3/hour", ["3/hour"]], ids=repr)
@@ -19,6 +21,36 @@ def test_a_value_of_another_type_is_no_limit(wrong: Any) -> None:
         Limit(wrong, "3/hour")
     for limits in ({"export": wrong}, {"export": "3/hour", 7: "3/hour"}):
         assert read_own_limits(cast("Any", limits))[1]
+
+
+@pytest.mark.parametrize("wrong", ["export=3/hour", ["export=3/hour"], 5], ids=repr)
+def test_limits_of_a_key_that_are_no_mapping_are_told(wrong: Any) -> None:
+    expected = "Write each limit as its name and its rates, as in {'export': '3/hour'}."
+    assert read_own_limits(wrong) == ((), [expected])
+
+
+EXPORT = Limit("export", "3/hour")
+
+
+@pytest.mark.parametrize("wrong", [EXPORT, None, "3/hour", b"3/hour", {EXPORT: 1}, 3], ids=str)
+def test_limits_that_are_no_list_are_told(wrong: Any) -> None:
+    gate = Gate("memory://", brand="acme")
+    for make in (
+        lambda: Rule(limits=wrong),
+        lambda: requires("jobs:read", limits=wrong),
+        lambda: Plan("free", rpm=1, rph=1, rpd=1, concurrent=1, limits=wrong),
+        lambda: HoldOptions(limits=wrong),
+        lambda: run(gate.authenticate("a key", limits=wrong)),
+        lambda: run(gate.explain("org_1", limits=wrong)),
+    ):
+        with pytest.raises(ConfigurationError, match="limits is a list such as"):
+            make()
+
+
+@pytest.mark.parametrize("wrong", ["no", 1, None], ids=repr)
+def test_soft_is_true_or_false(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"soft={wrong!r}"):
+        Limit("export", "3/month", soft=wrong)
 
 
 def test_a_limit_checks_name_subject_and_resolution_and_is_a_value() -> None:

@@ -92,7 +92,7 @@ def test_an_exception_settles_what_was_named_or_all(used: int | None, left: int)
     assert left == 0 or bench.fits(left)
 
 
-MISTAKES: Any = [{"tokns": 12}, -1]
+MISTAKES: Any = [{"tokns": 12}, -1, None]
 """Arguments of `used` that raise."""
 
 
@@ -321,6 +321,7 @@ def test_a_gate_in_threads_has_blocking_verbs() -> None:
     taken = bench.gate.sync.holds.take("org_1", {TOKENS: 5}, seconds=7)
     assert taken.seconds == 7
     assert bench.gate.sync.holds.renew(taken.id)
+    assert [one.held for one in bench.gate.sync.holds.usage("org_1")] == [5]
     assert bench.gate.sync.holds.settle(taken.id, 5)
 
 
@@ -333,7 +334,12 @@ def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
 @pytest.mark.parametrize(
     ("units", "message"),
     [
-        ({}, "A hold takes units"),
+        ({}, "A hold takes units by limit"),
+        (5, "by limit, not 5: write gate.hold"),
+        (None, "by limit, not None"),
+        (TOKENS, "by limit, not tokens 100/minute by organization"),
+        ([TOKENS], "A hold takes units by limit"),
+        ({"tokens": 5}, "'tokens' is no limit"),
         ({TOKENS: 0}, "A hold takes 0 units of 'tokens': .* at least 1 of one of its limits"),
         ({TOKENS: 0, INPUT: 0}, "A hold takes 0 units of 'tokens'"),
         ({TOKENS: -1, INPUT: 1}, "from a request, check it .* 400"),
@@ -344,7 +350,7 @@ def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
         ({Limit("export", "3/hour"): 1}, "A rule is charged for the limit 'export'"),
     ],
 )
-def test_a_mistake_in_units_is_told(units: Mapping[Limit, int], message: str) -> None:
+def test_a_mistake_in_units_is_told(units: Any, message: str) -> None:
     bench = Bench()
     bench.gate.know_limits([Limit("export", "3/hour")])
     with pytest.raises(ConfigurationError, match=message):
@@ -376,6 +382,25 @@ def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options(
     bench.now += 31 * SECOND
     assert shown()[:2] == [("input", "minute", 100, 0, 0), ("input", "hour", 150, 20, 0)]
     assert run(bench.gate.holds.usage("org_2"))[0].used == 0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"units": "k"}, {"units": 0}, {"units": 2**53}, {"units": None}, {"key": 7}, {"key": []}],
+    ids=str,
+)
+def test_a_mistake_in_asking_for_the_usage_is_told_as_no_outage(asked: Any) -> None:
+    bench = Bench(hold_options=HoldOptions(limits=[TOKENS]))
+    with pytest.raises(ConfigurationError):
+        run(bench.gate.holds.usage("org_1", **asked))
+    assert bench.names == []
+
+
+@pytest.mark.parametrize("organization", [None, 7, "", "o" * 129], ids=repr)
+def test_usage_is_of_an_organization(organization: Any) -> None:
+    bench = Bench(hold_options=HoldOptions(limits=[TOKENS]))
+    with pytest.raises(InvalidRequest, match="the organization's id"):
+        run(bench.gate.holds.usage(organization))
 
 
 def test_a_rule_may_not_have_the_name_of_a_limit_that_holds_are_taken_of() -> None:

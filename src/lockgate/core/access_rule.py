@@ -74,8 +74,7 @@ class Rule:
         limits: Iterable[Limit] = (),
     ) -> None:
         _check_cost_and_slot(cost, slot)
-        limits = tuple(limits)
-        check_limits(limits)
+        limits = check_limits(limits)
         asks_nothing = requires is None and cost == 1 and not slot
         _check_subjects(limits, accepts, public=public, asks_nothing=asks_nothing)
         self.requires: Requirement | None = None if requires is None else requirement(requires)
@@ -201,7 +200,7 @@ def both(one: Rule, other: Rule) -> Rule:
         accepts=tuple(c for c in one.accepts if c in other.accepts),
         own=one.own or other.own,
         free_for_sessions=one.free_for_sessions and other.free_for_sessions,
-        limits=dict.fromkeys((*one.limits, *other.limits)),
+        limits=tuple(dict.fromkeys((*one.limits, *other.limits))),
     )
     needed = [r.requires for r in (one, other) if r.requires is not None]
     rule.requires = needed[0].together(needed[-1]) if needed else None

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, cast
 
 from .api_keys import ApiKey, Labels, read_name
 
@@ -20,6 +20,8 @@ def read_labels(labels: Mapping[str, str]) -> tuple[Labels, list[str]]:
 
     A value is trimmed. It has 1 to 100 characters, with the rule of names of keys (D8).
     """
+    if not isinstance(cast(object, labels), Mapping):
+        return (), ["Write each label as its name and its value, as in {'team': 'search'}."]
     if len(labels) > LABELS_AT_MOST:
         return (), [f"Give at most {LABELS_AT_MOST} labels."]
     problems: list[str] = []

@@ -11,7 +11,7 @@ that a function of the host returns for a request. Such a limit is judged first,
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Literal, cast, get_args
@@ -89,6 +89,11 @@ class Limit:
             raise ConfigurationError(
                 f"The limit {self.name!r} is by {self.by!r}: use 'organization', 'key', 'address', "
                 "'user' or a function of the request."
+            )
+        if not isinstance(self.soft, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+            raise ConfigurationError(
+                f"The limit {self.name!r} has soft={self.soft!r}: write soft=True for a quota that "
+                "admits more than its limit, or leave it out."
             )
         if self.resolution is not None and (
             type(self.resolution) is not int or not 1 <= self.resolution <= 3600
@@ -169,21 +174,36 @@ class Limit:
         return self.by in ("organization", "key")
 
 
-def check_limits(limits: Sequence[object], have: str = "A rule, a plan and a key have") -> None:
-    """Check the limits of one rule, plan or key, or of one hold.
+def listed(limits: object) -> tuple[object, ...]:
+    """Return the elements of an argument ``limits``.
+
+    Raises:
+        ConfigurationError: it is no list, such as a single limit, a text or None.
+    """
+    if isinstance(limits, str | bytes | Mapping) or not isinstance(limits, Iterable):
+        shown = str(limits) if isinstance(limits, Limit) else repr(limits)  # pyright: ignore[reportUnknownArgumentType] - from a caller
+        raise ConfigurationError(
+            f"limits is a list such as [Limit('export', '3/hour', by='key')], not {shown}."
+        )
+    return tuple(cast(Iterable[object], limits))
+
+
+def check_limits(limits: object, have: str = "A rule, a plan and a key have") -> tuple[Limit, ...]:
+    """Return the limits of one rule, plan or key, or of one hold, as a tuple.
 
     Args:
-        limits: the limits.
+        limits: an iterable of limits.
         have: begins the message about too many of them.
 
     Raises:
-        ConfigurationError: one is no :class:`Limit`, two have the same name, or there are too many.
+        ConfigurationError: it is no list of limits, two have the same name, or there are too many.
     """
-    named = [limit for limit in limits if isinstance(limit, Limit)]
-    if len(named) < len(limits):
-        wrong = next(limit for limit in limits if not isinstance(limit, Limit))
+    given = listed(limits)
+    named = tuple(limit for limit in given if isinstance(limit, Limit))
+    if len(named) < len(given):
+        wrong = next(limit for limit in given if not isinstance(limit, Limit))
         raise ConfigurationError(
-            f"The limit {wrong!r} is none: write Limit('export', '3/hour', by='key')."
+            f"{wrong!r} is no limit: write Limit('export', '3/hour', by='key')."
         )
     check_names(named)
     if len({limit.name for limit in named}) < len(named):
@@ -193,6 +213,7 @@ def check_limits(limits: Sequence[object], have: str = "A rule, a plan and a key
             f"{have} at most {LIMITS_AT_MOST} limits with {WINDOWS_AT_MOST} windows together: "
             f"{', '.join(map(str, named))}."
         )
+    return named
 
 
 def check_names(limits: Iterable[Limit]) -> dict[str, Limit]:
@@ -217,7 +238,8 @@ def read_own_limits(limits: Mapping[str, str]) -> tuple[OwnLimits, list[str]]:
     Args:
         limits: the rates of each limit, by its name, in the grammar of :class:`Limit`.
     """
-    pairs = cast(Mapping[object, object], limits).items()
+    is_mapping = isinstance(cast(object, limits), Mapping)
+    pairs = cast(Mapping[object, object], limits).items() if is_mapping else [(None, None)]
     if not all(isinstance(one, str) for pair in pairs for one in pair):
         return (), ["Write each limit as its name and its rates, as in {'export': '3/hour'}."]
     own = tuple(sorted(limits.items()))

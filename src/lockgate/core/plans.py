@@ -74,8 +74,7 @@ class Plan:
             raise ConfigurationError(
                 f"The resolution of plan {self.name!r} is a whole number from 1 to 3600, or None."
             )
-        object.__setattr__(self, "limits", tuple(self.limits))
-        check_limits(self.limits)
+        object.__setattr__(self, "limits", check_limits(self.limits))
         if outside := [limit for limit in self.limits if not limit.is_inside]:
             raise ConfigurationError(
                 f"Plan {self.name!r} has the limit {outside[0]}: a plan's limits count by "

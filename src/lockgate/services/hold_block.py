@@ -70,6 +70,11 @@ class Hold(RenewedBlock):
         if self._names is None:
             raise ConfigurationError("The units that a hold used are named inside its block.")
         try:
+            if units is None:  # pyright: ignore[reportUnnecessaryComparison] - from a caller
+                raise ConfigurationError(
+                    "hold.used(None) names no units: give a number, or numbers by limit. Without a "
+                    "call all units that are held count as used."
+                )
             used_of(self._names, units)
         except Exception:  # Else a misspelled limit settles the 0 that a stream begins with.
             self._used = None

@@ -133,12 +133,10 @@ class Holds:
         """
         lasts = self._lasts(seconds)
         self._check(units)
-        organization, key = caller, None
-        if isinstance(caller, Principal):
-            organization, key = caller.organization, caller.key
-        if not is_id(organization):
-            problem = f"Use 1 to {ID_MAX_LENGTH} characters."
-            raise InvalidRequest([Problem("organization", problem)])
+        key = caller.key if isinstance(caller, Principal) else None
+        organization = _organization(
+            caller.organization if isinstance(caller, Principal) else caller
+        )
         untaken = tuple(limit.name for limit, number in units.items() if not number)
         unbound = tuple(one.name for one in units if key is None and one.by == "key")
         taken = tuple(units) if not untaken else tuple(one for one in units if units[one])
@@ -238,8 +236,15 @@ class Holds:
                 2**53 - 1.
 
         Raises:
+            InvalidRequest: the organization's id is malformed.
+            ConfigurationError: ``key`` is no text, or ``units`` is not as above.
             StoreUnavailable: the store did not answer.
         """
+        organization = _organization(organization)
+        if key is not None and not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+            raise ConfigurationError(f"key is the id of a key, such as caller.key.id, not {key!r}.")
+        if not is_whole(units) or not 1 <= units <= LARGEST:
+            raise ConfigurationError(f"units is {units!r}: ask about 1 to 2**53 - 1.")
         limits = self.limits
         found = bound(tuple(limits.values()), key)
         if found is None:
@@ -304,9 +309,13 @@ class Holds:
 
     def _check(self, units: Mapping[Limit, int]) -> None:
         """Check limits and units, and that no limit has the name of another."""
+        if not units or not isinstance(units, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
+            shown = str(units) if isinstance(units, Limit) else repr(units)
+            raise ConfigurationError(
+                f"A hold takes units by limit, not {shown}: write "
+                "gate.hold(caller, {TOKENS: 4096})."
+            )
         check_limits(tuple(units), "A hold has")
-        if not units:
-            raise ConfigurationError("A hold takes units: write gate.hold(caller, {TOKENS: 4096}).")
         least = 0 if any(units.values()) else 1
         for limit, number in units.items():
             if not is_whole(number) or not least <= number <= LARGEST:
@@ -362,6 +371,18 @@ def _of(organization: str, named: LimitWindows) -> LimitWindows:
     if not named.quotas:
         return named
     return named._replace(quotas=tuple(one and one.of(organization) for one in named.quotas))
+
+
+def _organization(given: object) -> str:
+    """Return the id of an organization.
+
+    Raises:
+        InvalidRequest: it is malformed.
+    """
+    if not is_id(given):
+        problem = f"Use the organization's id, a text of 1 to {ID_MAX_LENGTH} characters."
+        raise InvalidRequest([Problem("organization", problem)])
+    return given
 
 
 def _counted_apart(rule: Limit) -> ConfigurationError:

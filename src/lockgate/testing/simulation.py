@@ -128,8 +128,7 @@ def simulate(plan: Plan, arrivals: Trace, limits: Sequence[Limit] = ()) -> Simul
     Raises:
         ConfigurationError: a cost below 1, or limits that no rule can have.
     """
-    check_limits(limits)
-    named = bound(tuple(limits), "")
+    named = bound(check_limits(limits), "")
     state, cells = empty_state(plan.windows), dict[str, Cells]()
     outcomes: list[Outcome] = []
     for arrival in in_order(arrivals):
