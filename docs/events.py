@@ -12,7 +12,7 @@ PACKAGE: Final = Path(__file__).parents[1] / "src" / "lockgate"
 _SPREAD: Final[Mapping[str, tuple[str, ...]]] = {
     "self._about": ("store", "node"),
     "told": ("organization", "error", "remedy"),
-    "kind._asdict()": ("code", "key", "plan", "window", "limit"),
+    "kind._asdict()": ("code", "key", "plan", "window", "limit_name"),
 }
 """The fields that a call of ``emit`` passes as ``**``, by the expression."""
 

@@ -792,7 +792,7 @@ async def test_every_refusal_is_one_event() -> None:
             "key": row.id if organization else None,
             "plan": "free" if organization else None,
             "window": window,
-            "limit": None,
+            "limit_name": None,
             "method": "GET",
             "path": "/x",
             "address": "192.0.2.1",

@@ -18,7 +18,8 @@ class Event(NamedTuple):
 
     Names: ``refused`` and ``shadowed`` (``code``, ``method``, ``path``, ``address``, ``route``, the
     route of its access rule, ``wait``, whole seconds until another attempt, and ``window``, the
-    full window, and ``reason``, ``address`` for a client off its key's allow-list, each else None;
+    full window, ``limit_name``, that of the named limit which has it, and ``reason``, ``address``
+    for a client off its key's allow-list, each else None;
     for a valid key or session ``organization``, ``key``, the key's id,
     and ``plan``), ``admitted`` (``plan``, ``requests``, ``seconds``: admissions since the previous
     such event, at most once in ten seconds, only for an observer),
@@ -49,8 +50,8 @@ class Event(NamedTuple):
     ``period``, ``share``, ``used``, ``limit``, ``soft``, ``resets_at``),
     ``usage_lost`` (``owners``, how many),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
-    (``organization``, ``job``), ``hold_refused`` (``organization``, ``limit``, its name,
-    ``units``), ``hold_overrun`` (``organization``, ``limit``, ``held``, ``used``) and ``hold_lost``
+    (``organization``, ``job``), ``hold_refused`` (``organization``, ``limit_name``, ``units``),
+    ``hold_overrun`` (``organization``, ``limit_name``, ``held``, ``used``) and ``hold_lost``
     (``organization``), ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),
     ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,

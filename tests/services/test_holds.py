@@ -161,7 +161,7 @@ def test_a_refusal_names_the_limit_and_tells_how_long_to_wait_H5() -> None:
         "held": 60,
     }
     assert found.value.retry_after == 120
-    told = {"organization": "org_1", "limit": "tokens", "units": 41}
+    told = {"organization": "org_1", "limit_name": "tokens", "units": 41}
     assert bench.told == [Event("hold_refused", told)]
     bench.now += 120 * SECOND
     assert bench.fits(41)
@@ -199,7 +199,7 @@ def test_an_overrun_is_counted_and_reported() -> None:
     bench = Bench()
     with bench.gate.hold("org_1", {TOKENS: 10}) as hold:
         hold.used(250)
-    told = {"organization": "org_1", "limit": "tokens", "held": 10, "used": 250}
+    told = {"organization": "org_1", "limit_name": "tokens", "held": 10, "used": 250}
     assert bench.told == [Event("hold_overrun", told)]
     assert not bench.fits(1)
 

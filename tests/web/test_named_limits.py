@@ -155,7 +155,7 @@ def test_a_full_named_limit_refuses_its_route_and_no_other(make: Callable[[Servi
     assert json.loads(get("/export", service.of())[2])["limits"]["name"] == "export"
     assert get("/other", service.of())[1]["x-ratelimit-remaining"] == "19"
     refused = [event for event in service.events if event.name == "refused"]
-    assert [event.fields["limit"] for event in refused] == ["own", "export", "export"]
+    assert [event.fields["limit_name"] for event in refused] == ["own", "export", "export"]
 
 
 def test_a_plan_that_refuses_tells_no_name_and_charges_no_limit() -> None:
@@ -241,7 +241,7 @@ def test_shadow_mode_counts_a_named_limit_and_refuses_nothing() -> None:
     get = _asgi_client(asgi.protect(app, service.gate, rules=rules, shadow="limits"))
     assert [get("/export", service.of())[0] for _ in range(5)] == [200] * 5
     shadowed = [event for event in service.events if event.name == "shadowed"]
-    assert [event.fields["limit"] for event in shadowed] == ["export", "export"]
+    assert [event.fields["limit_name"] for event in shadowed] == ["export", "export"]
 
 
 def test_a_guard_inside_another_charges_the_limits_that_are_left() -> None:

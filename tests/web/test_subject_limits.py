@@ -65,7 +65,7 @@ class Service:
         self.key = run(self.gate.keys.create("org_1", "key")).text
 
     def named(self, kind: str) -> list[Any]:
-        return [event.fields["limit"] for event in self.events if event.name == kind]
+        return [event.fields["limit_name"] for event in self.events if event.name == kind]
 
 
 Get = Callable[..., tuple[int, dict[str, str], Any]]

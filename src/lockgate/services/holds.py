@@ -151,7 +151,7 @@ class Holds:
             refusal = _refusal(named, asked, answer)
             name = refusal.limit_name
             self._events.emit(
-                "hold_refused", organization=organization, limit=name, units=refusal.cost
+                "hold_refused", organization=organization, limit_name=name, units=refusal.cost
             )
             if self._recorder is not None:
                 handle = None if key is None else key.handle
@@ -360,7 +360,9 @@ class Holds:
         }
         for name, (held, used) in over.items():
             owner = hold.organization
-            self._events.emit("hold_overrun", organization=owner, limit=name, held=held, used=used)
+            self._events.emit(
+                "hold_overrun", organization=owner, limit_name=name, held=held, used=used
+            )
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None

@@ -42,7 +42,7 @@ class Kind(NamedTuple):
     plan: str | None
     window: str | None
     """The window that is full; None: the refusal is not of a limit."""
-    limit: str | None
+    limit_name: str | None
     """The name of the limit that has the window; None: the plan has it."""
 
 
@@ -100,5 +100,5 @@ class Watch:
 
 
 def _line(kind: Kind, number: int) -> str:
-    named = zip(("key", "plan", "window", "limit"), kind[1:], strict=True)
+    named = zip(Kind._fields[1:], kind[1:], strict=True)
     return " ".join([f"{number} x {kind.code}", *(f"{n}={v}" for n, v in named if v is not None)])
