@@ -11,6 +11,8 @@ logger = logging.getLogger("lockgate")
 
 _ADMITTED_EVERY: Final = 10.0
 """Seconds between two events ``admitted``."""
+_WARNED_EVERY: Final = 60.0
+"""Seconds between two equal warnings."""
 
 
 class Event(NamedTuple):
@@ -51,7 +53,8 @@ class Event(NamedTuple):
     ``usage_lost`` (``owners``, how many),
     ``slot_refused`` (``organization``, ``job``, ``limit``, ``used``) and ``slot_lost``
     (``organization``, ``job``), ``hold_refused`` (``organization``, ``limit_name``, ``units``),
-    ``hold_overrun`` (``organization``, ``limit_name``, ``held``, ``used``) and ``hold_lost``
+    ``hold_overrun`` (``organization``, ``limit_name``, ``held``, ``used``),
+    ``hold_uncounted`` (``organization``, ``limit_name``, ``remedy``) and ``hold_lost``
     (``organization``), ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),
     ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,
@@ -66,6 +69,23 @@ class Event(NamedTuple):
 
 
 Observer = Callable[[Event], None]
+
+
+class OnceAMinute:
+    """Let one of many equal warnings through in a minute, so that they do not fill the log."""
+
+    __slots__ = ("_next",)
+
+    def __init__(self) -> None:
+        self._next = monotonic()
+
+    def is_due(self) -> bool:
+        """Return whether the latest warning was let through a minute ago, and let this through."""
+        now = monotonic()
+        if now < self._next:
+            return False
+        self._next = now + _WARNED_EVERY
+        return True
 
 
 class Events:

@@ -15,6 +15,7 @@ from lockgate.core.holds import HoldAction, HoldAnswer
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import HoldOptions, StoreOptions
+from lockgate.sessions import Session
 from lockgate.stores.resilience.local_limits import Fallback
 from tests.patience import SECONDS
 
@@ -297,15 +298,38 @@ def test_a_limit_by_key_counts_for_the_key_and_leaves_out_callers_without_one() 
     run(bench.gate.holds.take(one, {BY_KEY: 10}))
     assert not bench.fits(1, BY_KEY, one)
     assert bench.fits(10, BY_KEY, two)
-    with bench.gate.hold("org_1", {BY_KEY: 11, TOKENS: 5}) as hold:
+    session = run(bench.gate.admit_session(Session("org_1", "ada")))
+    with bench.gate.hold(session, {BY_KEY: 11, TOKENS: 5}) as hold:
         hold.used({"tokens": 5, "by-key": 99})
-    taken = run(bench.gate.holds.take("org_1", {BY_KEY: 11, TOKENS: 5}))
+    taken = run(bench.gate.holds.take(session, {BY_KEY: 11, TOKENS: 5}))
     with bench.gate.holds.resume(taken.id) as hold:
         hold.used({BY_KEY: 99, TOKENS: 5})
-    with bench.gate.hold("org_1", {BY_KEY: 11}) as hold:
-        hold.used(3)
     assert not hold.lost
-    assert not {"hold_lost", "hold_overrun"} & {*bench.names}
+    assert not {"hold_lost", "hold_overrun", "hold_uncounted"} & {*bench.names}
+
+
+def test_a_hold_of_a_session_that_no_limit_counts_is_told_once_a_minute(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = [1000.0]
+    monkeypatch.setattr("lockgate.events.monotonic", lambda: at[0])
+    bench = Bench()
+    session = run(bench.gate.admit_session(Session("org_1", "ada")))
+    for at[0] in (1000.0, 1001.0, 1059.0, 1060.0):
+        with bench.gate.hold(session, {BY_KEY: 11, TOKENS: 0}) as hold:
+            hold.used({"by-key": 3})
+        assert not hold.lost
+    told = [event.fields for event in bench.told if event.name == "hold_uncounted"]
+    assert [(one["organization"], one["limit_name"]) for one in told] == [("org_1", "by-key")] * 2
+    assert caplog.text.count("no limit counts what it holds") == 2
+
+
+@pytest.mark.parametrize("units", [{BY_KEY: 1}, {BY_KEY: 1, TOKENS: 5}, {BY_KEY: 0, TOKENS: 5}])
+def test_a_limit_by_key_is_not_held_for_the_id_of_an_organization(units: dict[Limit, int]) -> None:
+    bench = Bench()
+    with pytest.raises(ConfigurationError, match=r"'by-key' is by key, .* pass the principal"):
+        run(bench.gate.holds.take("org_1", units))
+    assert bench.fits(100)
 
 
 def test_the_number_of_holds_is_bounded() -> None:

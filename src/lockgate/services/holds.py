@@ -1,5 +1,6 @@
 """Holds of a gate: take units now, settle them when their number is known (D41)."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
@@ -26,7 +27,7 @@ from ..errors import (
     Problem,
     RateLimitExceeded,
 )
-from ..events import Events
+from ..events import Events, OnceAMinute
 from ..options import HoldOptions
 from ..principal import Principal
 from ..stores.base import Store
@@ -42,6 +43,10 @@ Caller = Principal | str
 
 LONGEST: Final = 3600.0
 """The most seconds until a deadline. Idle budgets are kept for a day longer than their window."""
+_UNCOUNTED: Final = (
+    "The caller has no key, so no limit counts what it holds: hold units of a limit by "
+    "organization beside those by key."
+)
 _NO_WINDOWS: Final = LimitWindows((), (), ())
 
 
@@ -106,6 +111,7 @@ class Holds:
         self._events = events
         self._recorder = recorder
         self._rules = rules
+        self._uncounted: Final = OnceAMinute()
         self.limits: Mapping[str, Limit] = {}
         """The limits that holds of this process are taken of, by name: those of the options, and
         those of earlier holds."""
@@ -118,7 +124,8 @@ class Holds:
 
         Args:
             caller: the calling principal, or the organization's id. A limit by key counts for the
-                principal's key, and is left out where there is none.
+                principal's key, and is left out for the principal of a session. Where that leaves
+                none, the event ``hold_uncounted`` says so, once a minute.
             units: the most that the work can use, by limit: 1 to 2**53 - 1 each. A limit of 0
                 units is left out, beside others. Check numbers of clients before.
             seconds: until the deadline, up to an hour; None: that of
@@ -127,8 +134,8 @@ class Holds:
         Raises:
             RateLimitExceeded: the units do not fit a limit, or as many holds are out as may be.
             InvalidRequest: the organization's id is malformed.
-            ConfigurationError: the limits, the units or the seconds are not as above, or a rule has
-                a limit of the same name.
+            ConfigurationError: the limits, the units or the seconds are not as above, a limit is by
+                key and the caller an id, or a rule has a limit of the same name.
             StoreUnavailable: the store did not answer.
         """
         lasts = self._lasts(seconds)
@@ -140,10 +147,24 @@ class Holds:
         untaken = tuple(limit.name for limit, number in units.items() if not number)
         unbound = tuple(one.name for one in units if key is None and one.by == "key")
         taken = tuple(units) if not untaken else tuple(one for one in units if units[one])
+        if unbound and not isinstance(caller, Principal):
+            raise ConfigurationError(
+                f"The limit {unbound[0]!r} is by key, and the caller is the id of an organization, "
+                "which has no key to count for: pass the principal, as gate.hold(caller, ...), or "
+                "hold units of limits by organization."
+            )
         found = bound(taken, None if key is None else key.id)
         named = _NO_WINDOWS if found is None else _of(organization, budgets(found))
         by_name = {limit.name: number for limit, number in units.items()}
         asked = tuple(by_name[name] for name in named.names)
+        if found is None and self._uncounted.is_due():
+            self._events.emit(
+                "hold_uncounted",
+                logging.WARNING,
+                organization=organization,
+                limit_name=unbound[0],
+                remedy=_UNCOUNTED,
+            )
         id = HoldId.new(organization, named.fields, named.quotas, unbound, untaken)
         action = Take(id.secret, named, asked, int(lasts * SECOND), self._at_most)
         answer = await self._ask(id, action)

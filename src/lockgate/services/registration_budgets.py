@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Generator
 from contextlib import contextmanager
-from time import monotonic
 from typing import Final
 
 from ..clock import Clock
@@ -11,14 +10,12 @@ from ..core.client_address import network_of
 from ..core.digests import Peppers
 from ..core.timestamps import DAY, HOUR
 from ..errors import RateLimitExceeded
-from ..events import Events
+from ..events import Events, OnceAMinute
 from ..stores.base import Store
 from .approval import RegistrationRequest
 from .quotas import Quota
 
 _WHOLE_SERVICE: Final = "all"
-_WARNED_EVERY: Final = 60.0
-"""Seconds between two warnings of a process that the budget of the service is spent."""
 
 
 class RegistrationBudgets:
@@ -67,7 +64,7 @@ class RegistrationBudgets:
         self._emails: Final = quota("email", "day", DAY, per_email)
         self._service: Final = quota("service", "hour", HOUR, per_service)
         self._events = events
-        self._next_warning = monotonic()
+        self._warning_of_service: Final = OnceAMinute()
 
     async def check(self, asked: RegistrationRequest) -> None:
         """Read every budget but the address's, which is the first to be charged.
@@ -107,7 +104,6 @@ class RegistrationBudgets:
         try:
             yield
         except RateLimitExceeded as refusal:
-            if monotonic() >= self._next_warning:
-                self._next_warning = monotonic() + _WARNED_EVERY
+            if self._warning_of_service.is_due():
                 self._events.emit("registrations_exhausted", logging.WARNING, limit=refusal.limit)
             raise
