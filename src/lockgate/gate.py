@@ -644,8 +644,15 @@ class Gate:
         """Learn named limits of rules, for :meth:`explain` and the rate limit status.
 
         Raises:
-            ConfigurationError: a different limit has the same name, or holds are taken of it.
+            ConfigurationError: a different limit has the same name, holds are taken of it, or it is
+                by user and the gate verifies no sessions.
         """
+        limits = tuple(limits)
+        if self.sessions is None and (of_users := [one for one in limits if one.by == "user"]):
+            raise ConfigurationError(
+                f"The limit {of_users[0].name!r} is by user, and the gate verifies no sessions, so "
+                "it would count no request: give the gate Gate(sessions=...), or count by 'key'."
+            )
         known = check_names((*self._limits.values(), *limits))
         self.holds.refuse_names(known.values())
         check_names((*self.plans.limits.values(), *known.values()))

@@ -24,6 +24,7 @@ from lockgate.errors import (
 )
 from lockgate.options import HoldOptions
 from lockgate.services.explanations import LeasesExplanation
+from lockgate.sessions import SignedCookie
 from lockgate.testing import HandClock
 from lockgate.testing.factories import OPEN
 
@@ -149,7 +150,8 @@ def test_budgets_of_holds_are_explained_with_what_is_held(url: str, drive: Drive
 def test_limits_by_address_and_by_user_are_explained_where_these_are_given(
     url: str, drive: Drive
 ) -> None:
-    gate = gate_on(url)
+    sessions = SignedCookie(["a secret of many distinct bytes"])
+    gate = gate_on(url, sessions=sessions, public_url="http://testserver")
     gate.know_limits([LOGINS, EXPORTS])
     for _ in range(5):
         drive(gate.subjects.charge("address", budget_of("2001:db8::7"), [LOGINS], 1))

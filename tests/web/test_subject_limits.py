@@ -33,6 +33,7 @@ from lockgate.services import subject_limits
 from lockgate.services.subject_limits import SubjectLimits
 from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
+from lockgate.web.guard import Guard
 from lockgate.web.request import RequestView
 
 LOGIN = Limit("login", "2/minute", by="address")
@@ -236,6 +237,19 @@ def test_a_limit_by_user_counts_each_user_of_an_organization() -> None:
     assert service.named("refused") == ["downloads"]
     by_key = {"authorization": f"Bearer {service.key}"}
     assert [client.get("/data", headers=by_key).status_code for _ in range(2)] == [200, 200]
+
+
+def test_a_limit_by_user_needs_a_gate_that_verifies_sessions() -> None:
+    """A rule of `protect` and one that an endpoint declares are both refused at the start."""
+    limit = Limit("downloads", "1/minute", by="user")
+    rule = Rule(accepts=("key", "session"), limits=[limit])
+    with pytest.raises(ConfigurationError, match=r"'downloads' is by user, .* no sessions"):
+        over_asgi(Service(), {"GET /data": rule})
+    with pytest.raises(ConfigurationError, match=r"'downloads' is by user, .* no sessions"):
+        over_wsgi(Service(), {"GET /data": rule})
+    guard = Guard(Service().gate)
+    with pytest.raises(ConfigurationError, match=r"'downloads' is by user, .* no sessions"):
+        guard.declare({"GET /data": rule})
 
 
 def test_a_guard_inside_another_charges_the_subjects_that_are_left() -> None:
