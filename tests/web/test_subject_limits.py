@@ -146,6 +146,22 @@ def test_a_public_route_is_limited_by_address_without_a_key(serve: Callable[...,
 
 
 @BOTH
+def test_a_refusal_before_the_key_is_verified_has_no_headers_of_a_budget_D40(
+    serve: Callable[..., Get],
+) -> None:
+    """The plan is not known yet, and the budget of failures at the address was not asked."""
+    service = Service()
+    get = serve(service)
+    for path, tenant in (("/data", None), ("/tenant", "a")):
+        answers = [get(path, key=service.key, tenant=tenant) for _ in range(3)]
+        assert [answer[0] for answer in answers] == [200, 200, 429]
+        assert answers[0][1]["x-ratelimit-limit"] == "4"
+        _, headers, _ = answers[2]
+        assert "retry-after" in headers
+        assert not [name for name in headers if name.startswith("x-ratelimit")]
+
+
+@BOTH
 def test_an_ipv6_client_is_counted_by_its_network(serve: Callable[..., Get]) -> None:
     get = serve(Service())
     statuses = [get("/login", f"2001:db8:1:2::{last}")[0] for last in (1, 2, 3)]

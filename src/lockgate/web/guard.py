@@ -548,7 +548,8 @@ class Guard:
 
         A failed credential is charged to the address, and once that has spent its budget the
         answer is that. What is no fault of the caller's is not charged, nor is a session that was
-        verified.
+        verified. A named limit that refuses before the plan is known leaves the headers out: those
+        of a plan would be wrong, and no budget of the address was asked (D40).
         """
         gate, failures = self.gate, self.gate.failures
         if isinstance(refusal, Unauthenticated | AddressNotAllowed):
@@ -556,7 +557,11 @@ class Guard:
             if not reading.allowed and not self._watches_limits(rule):
                 refusal = rate_limit_exceeded(failures.plan.windows, reading)
             gate.attach_rate_headers(refusal, (failures.plan, reading))
-        elif refusal.organization is None and not refusal.rate:
+        elif (
+            refusal.organization is None
+            and not refusal.rate
+            and getattr(refusal, "limit_name", None) is None
+        ):
             reading = failures.peek(address_of(gate, caller))
             gate.attach_rate_headers(refusal, (failures.plan, reading))
         watched = self._watches(refusal, rule)
