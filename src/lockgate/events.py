@@ -55,7 +55,8 @@ class Event(NamedTuple):
     (``organization``, ``job``), ``hold_refused`` (``organization``, ``limit_name``, ``units``),
     ``hold_overrun`` (``organization``, ``limit_name``, ``held``, ``used``),
     ``hold_uncounted`` (``organization``, ``limit_name``, ``remedy``) and ``hold_lost``
-    (``organization``), ``signing_keys_fetched`` (``keys``, how many) and
+    (``organization``), ``subjects_fell_back`` (``limit_name``, ``an_hour``, ``remedy``),
+    ``signing_keys_fetched`` (``keys``, how many) and
     ``signing_keys_failed`` (``error``). Of accounts: ``registered`` (``organization``, ``type``),
     ``signed_in`` and ``signed_out`` (``organization``), ``claimed`` (``organization``, ``user``,
     ``revoked``, ``token_kept``), ``account_removed`` (``organization``), ``billing_failed``

@@ -37,6 +37,7 @@ from lockgate.web.guard import Guard
 from lockgate.web.request import RequestView
 
 LOGIN = Limit("login", "2/minute", by="address")
+SEARCH = Limit("search", "5/minute", by="address")
 PLANS = PlanBook([Plan("free", rpm=4, rph=200, rpd=2000, concurrent=2)], custom=[])
 
 
@@ -64,6 +65,10 @@ class Service:
             **options,
         )
         self.key = run(self.gate.keys.create("org_1", "key")).text
+
+    def fell_back(self) -> list[Any]:
+        told = [event for event in self.events if event.name == "subjects_fell_back"]
+        return [event.fields["limit_name"] for event in told]
 
     def named(self, kind: str) -> list[Any]:
         return [event.fields["limit_name"] for event in self.events if event.name == kind]
@@ -329,20 +334,100 @@ def test_no_address_is_readable_in_the_store() -> None:
     assert "198.51" not in one
 
 
+def subjects_on(store: MemoryStore, service: Service) -> SubjectLimits:
+    """The counts of another process on a store."""
+    kept = store, service.gate.format.peppers, service.clock, service.gate.events
+    return SubjectLimits(*kept, service.gate.tell_quotas)
+
+
+def admits(
+    subjects: SubjectLimits, subject: str, *limits: Limit, kind: str = "address", cost: int = 1
+) -> bool:
+    try:
+        run(subjects.charge(kind, subject, limits, cost))
+    except RateLimitExceeded:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("flooded", "kind"), [(TENANT, "function tenant"), (SEARCH, "address")])
+def test_a_flood_of_one_limit_leaves_another_exact_over_all_processes(
+    flooded: Limit, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
+    store, service = MemoryStore(), Service()
+    one, other = subjects_on(store, service), subjects_on(store, service)
+    for number in range(100):
+        admits(one, f"text {number}", flooded, kind=kind)
+    admitted = [admits(each, "192.0.2.7", LOGIN) for each in (one, other, one, other)]
+    assert admitted == [True, True, False, False]
+    assert service.fell_back() == [flooded.name]
+
+
+def test_a_flooded_limit_leaves_another_of_the_same_subject_exact(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
+    store, service = MemoryStore(), Service()
+    one, other = subjects_on(store, service), subjects_on(store, service)
+    for number in range(100):
+        for each in (one, other):
+            admits(each, f"192.0.3.{number}", SEARCH)
+    both = [admits(each, "192.0.2.7", SEARCH, LOGIN) for each in (one, other, one, other)]
+    assert both == [True, True, False, False]
+    assert service.fell_back() == ["search", "search"]
+
+
+def test_a_limit_that_is_counted_alone_refuses_before_the_store_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 1)
+    store, service = Counting(), Service()
+    subjects = subjects_on(store, service)
+    assert admits(subjects, "192.0.2.1", SEARCH)
+    assert admits(subjects, "192.0.2.7", SEARCH, LOGIN, cost=2)
+    assert len(store.owners) == 2
+    assert not admits(subjects, "192.0.2.7", SEARCH, LOGIN, cost=4)
+    assert len(store.owners) == 2
+
+
+def test_a_flood_is_told_once_a_minute_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = [1000.0]
+    monkeypatch.setattr("lockgate.events.monotonic", lambda: at[0])
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 1)
+    service = Service()
+    subjects = subjects_on(MemoryStore(), service)
+    for number, at[0] in enumerate((1000.0, 1001.0, 1060.0, 1061.0, 1121.0)):
+        assert admits(subjects, f"192.0.2.{number}", LOGIN)
+    assert service.fell_back() == ["login"] * 3
+    assert caplog.text.count("name a limit by address beside this one") == 3
+
+
+def test_the_bounds_of_limits_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their memory is bounded; a flood of one of too many limits reaches another one."""
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
+    monkeypatch.setattr(subject_limits, "_APART_AT_MOST", 2)
+    service = Service()
+    store = Counting()
+    subjects = subjects_on(store, service)
+    limits = [Limit(f"limit-{number}", "1/minute", by="address") for number in range(7)]
+    for limit in limits:
+        for number in range(9):
+            assert admits(subjects, f"{limit.name} {number}", limit)
+    assert len(store.owners) == 2 * 5
+
+
 def test_a_flood_of_new_addresses_does_not_reach_the_store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
     store, service = Counting(), Service()
-    kept = store, service.gate.format.peppers, service.clock, service.gate.events
-    subjects = SubjectLimits(*kept, service.gate.tell_quotas)
+    subjects = subjects_on(store, service)
 
     def charge(address: str) -> bool:
-        try:
-            run(subjects.charge("address", address, (LOGIN,), 1))
-        except RateLimitExceeded:
-            return False
-        return True
+        return admits(subjects, address, LOGIN)
 
     assert all(charge(f"192.0.2.{last}") for last in range(100))
     assert len(store.owners) == 5
