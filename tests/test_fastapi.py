@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import httpx2 as httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Body, FastAPI, HTTPException, WebSocket
+from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException, WebSocket
 from fastapi.responses import StreamingResponse
 from fastapi.testclient import TestClient
+from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
@@ -330,6 +331,30 @@ def test_a_text_that_is_no_json_has_no_fields(gate: Gate, text: str) -> None:
     answer = client.post("/anything", content=text, headers=sent)
     assert code(answer) == "400 VALIDATION_ERROR"
     assert answer.json()["details"] == [{"field": "", "message": "The body is not JSON."}]
+
+
+class Prompt(BaseModel):
+    text: str
+    tokens: int
+
+
+def length_of(body: Annotated[Prompt, Body()]) -> int:
+    return len(body.text)
+
+
+def test_a_field_of_a_body_that_several_functions_take_is_told_once(gate: Gate) -> None:
+    """FastAPI validates it for each of them, and reports its errors as often."""
+    app = service(gate)
+
+    def anything(
+        body: Annotated[Prompt, Body()], length: Annotated[int, Depends(length_of)]
+    ) -> int:
+        return length
+
+    app.add_api_route("/anything", anything, methods=["POST"])
+    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
+    answer = client.post("/anything", json={"text": 1, "tokens": "x"})
+    assert [one["field"] for one in answer.json()["details"]] == ["text", "tokens"]
 
 
 @pytest.mark.parametrize("wrapped", [False, True])

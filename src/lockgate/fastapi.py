@@ -273,7 +273,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
         else Problem(field_at(found["loc"][1:], gate), f"{redact(found['msg'])}.")
         for found in error.errors()[:PROBLEMS_AT_MOST]
     ]
-    return response_to(InvalidRequest(problems), gate)
+    # FastAPI reports the errors of a body once for each function that takes it.
+    return response_to(InvalidRequest(dict.fromkeys(problems)), gate)
 
 
 error_handlers: dict[int | type[Exception], _Handler] = {
