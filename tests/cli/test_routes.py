@@ -15,7 +15,7 @@ from lockgate.cli import main
 from .calling import Said, done
 
 GATE = """
-from lockgate import Gate, Rule
+from lockgate import Gate, Limit, Rule
 from lockgate.sessions import SignedCookie
 gate = Gate(brand='acme', sessions=SignedCookie(['fedcba9876543210' * 2]),
             public_url='https://console.example.com')
@@ -27,7 +27,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from lockgate.starlette import protect, requires
 
-@requires('jobs:write', cost=5, slot=True)
+EXPORT = Limit('export', '15/hour')
+
+@requires('jobs:write', cost=5, slot=True, limits=[EXPORT])
 async def jobs(request): ...
 async def other(request): ...
 
@@ -56,7 +58,8 @@ app = Flask(__name__, static_folder=None)
 def job(id): ...
 @app.get('/health')
 def health(): ...
-protect(app, gate, public=['GET /health'], rules={'GET /jobs/{id}': 'jobs:read'})
+protect(app, gate, public=['GET /health'],
+        rules={'GET /jobs/{id}': Rule('jobs:read', limits=[Limit('export', '3/hour')])})
 """
 STRICT_FLASK = """
 from flask import Flask
@@ -109,7 +112,7 @@ def test_routes_are_open_guarded_or_undecided(capsys: Said, service: Service) ->
         "scopes": ["jobs:write"],
         "cost": 5,
         "slot": True,
-        "limits": [],
+        "limits": ["export 15/hour by organization"],
     }
     assert routes["GET", "/health"] == {
         "access": "open",
@@ -132,7 +135,8 @@ def test_strict_is_exit_code_1_where_a_route_is_undecided(capsys: Said, service:
     assert "No rule names GET /forgotten" in err
     lines = [line.split() for line in out.splitlines()]
     assert ["GET", "undecided", "key", "-", "1", "-", "-", "/forgotten"] in lines
-    assert ["POST", "guarded", "key", "jobs:write", "5", "yes", "-", "/jobs/{id}"] in lines
+    limit = "export", "15/hour", "by", "organization"
+    assert ["POST", "guarded", "key", "jobs:write", "5", "yes", *limit, "/jobs/{id}"] in lines
     tidy = service(FLASK)
     assert main(["routes", f"{tidy}:app", "--strict"]) == 0
 
@@ -185,6 +189,7 @@ def test_other_frameworks_get_a_document_of_their_rules(
     scope = "jobs:write" if method == "post" else "jobs:read"
     assert job["security"] == [{"key": [scope]}]
     assert [parameter["name"] for parameter in job["parameters"]] == ["id"]
+    assert [limit["name"] for limit in job["x-rate-limits"]] == ["export"]
     assert document["paths"]["/health"]["get"]["security"] == []
     assert "/api/v1/api-keys" in document["paths"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from lockgate import PUBLIC, Rule
+from lockgate import PUBLIC, Limit, Rule
 from lockgate.asgi import GateMiddleware
 from lockgate.options import WebOptions
 from lockgate.starlette import error_handlers, operations
@@ -94,6 +94,26 @@ def test_every_answer_carries_the_rate_headers() -> None:
         for operation in item.values():
             for response in operation["responses"].values():
                 assert sum("RateLimit" in name for name in response["headers"]) == 3
+
+
+def test_operations_behind_the_gate_have_their_named_limits() -> None:
+    export = Limit("export", "3/hour", by="key")
+    login = Rule(public=True, limits=[Limit("login", "5/minute", by="address")])
+    others = [
+        ("POST", "/exports", Rule("jobs:write", limits=[export]), "Export"),
+        ("POST", "/login", login, "Sign in"),
+        *OTHERS,
+    ]
+    paths = describe(Bench().gate, "A service", others)["paths"]
+    assert paths["/exports"]["post"]["x-rate-limits"] == [
+        {
+            "name": "export",
+            "by": "key",
+            "windows": [{"type": "hour", "limit": 3, "seconds": 3600}],
+        }
+    ]
+    assert paths["/login"]["post"]["x-rate-limits"][0]["by"] == "address"
+    assert "x-rate-limits" not in paths["/health"]["get"]
 
 
 def fits(value: object, schema: dict[str, Any], schemas: dict[str, Any]) -> bool:

@@ -85,6 +85,11 @@ def parameters(path: str, query: Iterable[Parameter] = ()) -> list[dict[str, Any
     ]
 
 
+def _limits_of(rule: Rule) -> dict[str, list[dict[str, Any]]]:
+    """Return the extension ``x-rate-limits`` of an operation; empty: no named limit."""
+    return {"x-rate-limits": [_limit(limit) for limit in rule.limits]} if rule.limits else {}
+
+
 def _limit(limit: Limit) -> dict[str, Any]:
     """Return a named limit as an extension of an operation has it."""
     windows: list[dict[str, Any]] = []
@@ -126,8 +131,8 @@ def add_access(document: dict[str, Any], book: RuleBook, gate: Gate) -> None:
             for status in statuses:
                 response = _response(_ERRORS[status], _headers(status), Error)
                 responses.setdefault(str(status), response)
-            if rule.limits:
-                operation.setdefault("x-rate-limits", [_limit(limit) for limit in rule.limits])
+            for name, limits in _limits_of(rule).items():
+                operation.setdefault(name, limits)
             if not rule.public:
                 scopes = [rule.requires.scope] if rule.requires else []
                 offered = schemes_of(rule.accepts, gate)
@@ -176,7 +181,10 @@ def _offer_key_header(document: dict[str, Any], gate: Gate) -> None:
 
 
 def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[str, Any]:
-    """Describe a gate's operations, and others behind it, as an OpenAPI 3.1 document."""
+    """Describe a gate's operations, and others behind it, as an OpenAPI 3.1 document.
+
+    Named limits are under ``x-rate-limits``, as in :func:`add_access`.
+    """
     own = endpoints_of(gate)
     models = {e.response for e in own} | {e.request for e in own if e.request} | {Error}
     ordered = sorted(models, key=lambda model: model.__name__)
@@ -249,6 +257,7 @@ def _operation(
         "parameters": parameters(path),
         "security": [{name: scopes} for name in offered],
         "responses": {str(s): _response(**reply) for s, reply in answers(status, model).items()},
+        **_limits_of(rule),
     }
 
 
