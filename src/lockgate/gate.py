@@ -50,7 +50,7 @@ from .principal import Principal
 from .services.anonymous_limits import AnonymousLimits
 from .services.change_log import Changes
 from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
-from .services.explanations import Explanation, Explanations
+from .services.explanations import Explanation, Explanations, OpenExplanation
 from .services.forwarded_headers import ForwardedHeaders
 from .services.hold_block import Hold
 from .services.holds import Caller, Holds
@@ -780,6 +780,24 @@ class Gate:
         return await self._explanations.explain(
             *(subject, key, address, user, cost, needed), check_limits(limits)
         )
+
+    async def explain_open(
+        self, limits: Iterable[Limit], address: str | None = None
+    ) -> OpenExplanation:
+        """Explain why a request to a public rule would be refused by the named limits of the rule.
+
+        Counts nothing and changes no state. Budgets of client addresses are not included, as in
+        :meth:`explain`.
+
+        Args:
+            limits: the named limits of the rule.
+            address: the client's address; None: unknown, and the limits by address are not judged.
+
+        Raises:
+            ConfigurationError: ``address`` is no IP address.
+            StoreUnavailable: the store did not answer.
+        """
+        return await self._explanations.explain_open(limits, address)
 
     def slot(
         self,

@@ -163,6 +163,7 @@ class SyncGate:
         self.admit_session: Final = _blocking(gate.admit_session)
         self.usage: Final = _blocking(gate.usage)
         self.explain: Final = _blocking(gate.explain)
+        self.explain_open: Final = _blocking(gate.explain_open)
         self.ready: Final = _blocking(gate.ready)
         self.now: Final = _blocking(gate.now)
         self.flush: Final = _blocking(gate.flush)

@@ -30,6 +30,7 @@ from tests.patience import until
 from tests.servers import redis_server, shared
 from tests.services.shared_stores import KINDS, shared_store
 
+from .test_json_documents import documented
 from .test_routes import GATE, STARLETTE
 
 Said = pytest.CaptureFixture[str]
@@ -96,6 +97,36 @@ protect(
 )
 """
 
+OPEN = """
+from lockgate import Gate, Limit, Rule
+from lockgate.starlette import protect
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+
+LOGIN = Limit("login", "2/minute", by="address")
+TENANTS = Limit("tenants", "100/hour", by=lambda request: None)
+gate = Gate({store!r}, brand="acme")
+
+
+async def answer(request):
+    return Response()
+
+
+app = Starlette(
+    routes=[Route(path, answer, methods=["POST"]) for path in ("/login", "/ping", "/uploads")]
+)
+protect(
+    app,
+    gate,
+    rules={{
+        "POST /login": Rule(public=True, limits=[LOGIN, TENANTS]),
+        "POST /ping": Rule(public=True),
+        "POST /uploads": Rule("jobs:write", limits=[TENANTS, LOGIN]),
+    }},
+)
+"""
+
 METERED = """
 from lockgate import Gate, Limit, Plan, PlanBook
 
@@ -141,6 +172,7 @@ def test_explain_has_the_documented_shape(
     assert set(found) == {
         *("organization_id", "plan", "assigned_plan", "at", "refused", "cost", "scopes"),
         *("windows", "limits", "slots", "leased", "keys", "more_keys"),
+        *("built_in_plans", "unjudged"),
     }
     assert [found[name] for name in ("organization_id", "plan")] == ["org_1", "free"]
     assert found["assigned_plan"] is None
@@ -206,6 +238,116 @@ def test_explain_shows_named_limits_and_holds(
     out = capsys.readouterr().out
     assert re.search(r"^tokens +organization +hold +minute +35 +30 +100 +65 +-$", out, re.M)
     run(service.gate.close())
+
+
+@pytest.fixture
+def open_service(sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of a service with open routes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = f"service_{token_hex(4)}"
+    (tmp_path / f"{name}.py").write_text(OPEN.format(store=sqlite))
+    return importlib.import_module(name)
+
+
+def test_a_request_to_an_open_route_is_explained_by_its_limits(
+    capsys: Said, open_service: Any
+) -> None:
+    login = [open_service.LOGIN]
+    asked = ("explain", "--app", f"{open_service.__name__}:app", "--request", "POST /login")
+    run(open_service.gate.subjects.charge("address", "192.0.2.7", login, 1))
+    found = answer(capsys, *asked, "--address", "192.0.2.7")
+    assert set(found) == documented()["an open route of explain"]
+    assert found == {
+        "request": "POST /login",
+        "address": "192.0.2.7",
+        "at": ANY,
+        "refused": None,
+        "limits": [
+            {
+                "name": "login",
+                "by": "address",
+                "source": "rule",
+                "soft": False,
+                "windows": [
+                    {"name": "minute", "limit": 2, "used": 1, "left": 1, "until": None, "held": 0}
+                ],
+            }
+        ],
+        "unjudged": [{"name": "tenants", "by": "function"}],
+    }
+    run(open_service.gate.subjects.charge("address", "192.0.2.7", login, 1))
+    refused = answer(capsys, *asked, "--address", "192.0.2.7")
+    assert refused["refused"]["code"] == "RATE_LIMIT_EXCEEDED"
+    assert refused["refused"]["until"] == refused["limits"][0]["windows"][0]["until"] > found["at"]
+    assert answer(capsys, *asked, "--address", "192.0.2.8")["refused"] is None
+    assert main([*asked, "--address", "192.0.2.7"]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"^next request +refused: RATE_LIMIT_EXCEEDED", out, re.M)
+    assert re.search(r"^login +address +rule +minute +2 +- +2 +0 ", out, re.M)
+    assert "The limit 'tenants' of the route is by a function of the request" in out
+    run(open_service.gate.close())
+
+
+def test_limits_whose_subject_is_not_given_are_named_as_unjudged(
+    capsys: Said, open_service: Any
+) -> None:
+    app = ("--app", f"{open_service.__name__}:app")
+    of_open = answer(capsys, "explain", *app, "--request", "POST /login")
+    both = [{"name": "login", "by": "address"}, {"name": "tenants", "by": "function"}]
+    assert (of_open["refused"], of_open["limits"], of_open["unjudged"]) == (None, [], both)
+    guarded = ("explain", "org_1", *app, "--request", "POST /uploads")
+    assert answer(capsys, *guarded)["unjudged"] == both[::-1]
+    assert answer(capsys, *guarded, "--address", "192.0.2.7")["unjudged"] == both[1:]
+    assert main([*guarded]) == 0
+    assert "The limit 'login' of the route is by address: give one" in capsys.readouterr().out
+    run(open_service.gate.close())
+
+
+def test_an_open_route_without_a_limit_or_with_an_organization_is_wrong_usage(
+    capsys: Said, open_service: Any
+) -> None:
+    app = ("--app", f"{open_service.__name__}:app")
+    assert main(["explain", *app, "--request", "POST /ping"]) == 2
+    assert "its rule has no limit" in capsys.readouterr().err
+    assert main(["explain", "org_1", *app, "--request", "POST /login"]) == 2
+    assert "Leave out ORGANIZATION" in capsys.readouterr().err
+    assert main(["explain", *app, "--request", "POST /login", "--address", "here"]) == 2
+    assert "'here' is no IP address" in capsys.readouterr().err
+    run(open_service.gate.close())
+
+
+def test_without_the_gate_of_the_service_explain_says_whose_numbers_it_judges_by(
+    capsys: Said, sqlite: str
+) -> None:
+    used_up(sqlite)
+    assert answer(capsys, "explain", "org_1")["built_in_plans"] is True
+    assert main(["explain", "org_1"]) == 0
+    plan = capsys.readouterr().out.splitlines()[1]
+    assert plan.startswith("plan          free (with lockgate's numbers: ")
+    own = ("--rpm", "6000", "--rph", "none", "--rpd", "none")
+    assert main(["orgs", "limits", "org_1", *own]) == 0
+    assert answer(capsys, "explain", "org_1")["built_in_plans"] is False
+    assert main(["explain", "org_1"]) == 0
+    assert "lockgate's numbers" not in capsys.readouterr().out
+
+
+def test_without_the_gate_of_the_service_explain_judges_by_none_of_its_plans(
+    capsys: Said, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    text = METERED.format(store=sqlite)
+    (tmp_path / f"{module}.py").write_text(text)
+    gate: Gate = importlib.import_module(module).gate
+    key = run(gate.keys.create("org_1", "ci")).text
+    run(gate.organizations.place("org_1", "metered"))
+    run(gate.authenticate(key, cost=873))
+    assert main(["explain", "org_1"]) == 2
+    out, err = capsys.readouterr()
+    assert (out, "'metered', whose numbers only the service has" in err) == ("", True)
+    found = answer(capsys, "explain", "org_1", "--gate", f"{module}:gate")
+    assert (found["refused"], found["built_in_plans"]) == (None, False)
+    run(gate.close())
 
 
 def test_explain_tells_the_units_that_are_out_on_leases(

@@ -85,6 +85,26 @@ def test_an_explanation_has_windows_and_keys_and_counts_nothing(url: str, drive:
     drive(gate.close())
 
 
+def test_an_open_request_is_explained_by_the_limits_of_its_client(url: str, drive: Drive) -> None:
+    gate = gate_on(url, peppers=[PEPPER])
+    login = Limit("login", "2/minute", by="address")
+    tenants = Limit("tenants", "1/hour", by=lambda _: None)
+    for used in range(2):
+        found = drive(gate.explain_open([login, tenants], "192.0.2.7"))
+        assert [one.limit for one in found.limits] == [login]
+        assert (found.limits[0].windows[0].used, found.refused) == (used, None)
+        assert found.unjudged == (tenants,)
+        drive(gate.subjects.charge("address", budget_of("192.0.2.7"), [login], 1))
+    found = drive(gate.explain_open([login, tenants], "192.0.2.7"))
+    assert found.refused is not None and found.refused.until is not None
+    assert (found.refused.code, found.refused.until > found.at) == ("RATE_LIMIT_EXCEEDED", True)
+    assert drive(gate.explain_open([login], "192.0.2.8")).refused is None
+    assert drive(gate.explain_open([login])).unjudged == (login,)
+    with pytest.raises(ConfigurationError, match="no IP address"):
+        drive(gate.explain_open([login], "here"))
+    drive(gate.close())
+
+
 def test_a_key_under_an_unknown_pepper_is_explained_with_the_remedy(url: str, drive: Drive) -> None:
     other = gate_on(url, peppers=[b"the pepper of these tests, 2 of 2"])
     gate = gate_on(url, peppers=[PEPPER])

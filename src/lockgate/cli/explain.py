@@ -1,6 +1,7 @@
 """``lockgate explain``: why a request is refused, what the windows hold, and until when."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -8,15 +9,22 @@ import click
 
 from ..core.access_rule import Rule
 from ..core.limits import Limit
+from ..core.plans import SPANS
 from ..core.scopes import Requirement, requirement
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
-from ..services.explanations import Explanation, Reason, WindowExplanation
+from ..services.explanations import (
+    Explanation,
+    LimitExplanation,
+    OpenExplanation,
+    Reason,
+    WindowExplanation,
+)
 from .organizations import note_unknown
 from .output import json_option, print_fields, print_json, print_table, read_secret
 from .routes import application_of, scopes_of
-from .settings import call, checked_id, gate_of, gate_option, store_option
+from .settings import BUILT_IN, call, checked_id, gate_of, gate_option, store_option
 
 
 @click.command()
@@ -51,7 +59,7 @@ def explain(
 
     Without ORGANIZATION the text of a key is read from standard input. Nothing is counted. For a
     request that costs more or needs a scope, give --cost and --scope, or the --app and the
-    --request, whose route has both.
+    --request, whose route has both. A route that is open has no organization: leave it out.
     """
     if (application is None) is not (request is None):
         raise click.UsageError("Give both --app and --request, or neither.")
@@ -63,6 +71,9 @@ def explain(
         raise click.UsageError("The route has cost and scope, and its application the store.")
     else:
         gate, rule = _rule_of(application, request)
+        if rule.public:
+            _explain_open(gate, rule, request, organization or id, address, as_json=as_json)
+            return
         cost, needed, limits = rule.cost, rule.requires, rule.limits
     if organization is None:
         subject = read_secret("Key: ")
@@ -75,7 +86,7 @@ def explain(
     else:
         subject = organization
 
-    async def work() -> Explanation:
+    async def work() -> tuple[Explanation, bool]:
         found = await gate.explain(
             *(subject, id),
             address=address,
@@ -86,20 +97,74 @@ def explain(
         )
         if not found.keys:
             await note_unknown(gate, found.organization)
-        return found
+        return found, await _are_built_in(gate, found)
 
-    found = call(gate, work)
+    found, built_in = call(gate, work)
     if as_json:
-        print_json(_document(found))
+        print_json({**_document(found), "built_in_plans": built_in})
         return
-    _print(found)
+    _print(found, built_in=built_in)
+
+
+async def _are_built_in(gate: Gate, found: Explanation) -> bool:
+    """Return whether limits of an explanation are those of a built-in plan: no service was named.
+
+    Raises:
+        ConfigurationError: the organization is on a plan of the service, which the gate lacks.
+    """
+    if gate.plans is not BUILT_IN:
+        return False
+    limits = await gate.organizations.limits(found.organization)
+    if SPANS.keys() <= limits.own.keys() | limits.temporary.keys():
+        return False
+    if found.assigned not in {None, *gate.plans.names}:
+        raise ConfigurationError(
+            f"{found.organization!r} is on the plan {found.assigned!r}, whose numbers only the "
+            "service has: name its gate by --gate or LOCKGATE_GATE."
+        )
+    return True
+
+
+def _explain_open(
+    gate: Gate,
+    rule: Rule,
+    request: str,
+    organization: str | None,
+    address: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Explain a request to an open route by the named limits of its rule.
+
+    Raises:
+        ConfigurationError: an organization is given, or the rule has no limit.
+    """
+    if organization is not None:
+        raise ConfigurationError(
+            f"{request!r} is open: no organization is charged for it. Leave out ORGANIZATION."
+        )
+    if not rule.limits:
+        raise ConfigurationError(
+            f"{request!r} is open, and its rule has no limit: only the budget of its client's "
+            "address limits it, which each process counts by itself."
+        )
+    found = call(gate, lambda: gate.explain_open(rule.limits, address))
+    if as_json:
+        document = {"request": request, "address": address, "at": iso8601(found.at)}
+        print_json({**document, **_verdict(found)})
+        return
+    print_fields([("request", request), ("client", address), *_answer(found.refused)])
+    if found.limits:
+        print()
+        _print_limits(found.limits)
+    _print_unjudged(found.unjudged)
 
 
 def _rule_of(application: str, request: str) -> tuple[Gate, Rule]:
     """Return the gate of an application, and the rule of a request such as ``POST /jobs/7``.
 
     Raises:
-        ConfigurationError: the request cannot be read, or a key does not decide about it.
+        ConfigurationError: the request cannot be read, or no rule takes its method.
     """
     # The modules of the web take half of the time in which a command starts.
     from ..web.protection import audit, guard_of
@@ -112,8 +177,6 @@ def _rule_of(application: str, request: str) -> tuple[Gate, Rule]:
     audit(app)  # The rules of endpoints are declared by it.
     guard = guard_of(app)
     rule = guard.book.match(method.upper(), path)
-    if rule.public:
-        raise ConfigurationError(f"{request!r} is open: only its client's address limits it.")
     if rule.allow is not None:
         raise ConfigurationError(f"{request!r} is answered with 405: use {', '.join(rule.allow)}.")
     return guard.gate, rule
@@ -128,18 +191,8 @@ def _document(found: Explanation) -> dict[str, Any]:
         "at": iso8601(found.at),
         "cost": found.cost,
         "scopes": scopes_of(found.requires),
-        "refused": _reason(found.refused),
+        **_verdict(found),
         "windows": [_window(window) for window in found.windows],
-        "limits": [
-            {
-                "name": one.limit.name,
-                "by": one.limit.subject,
-                "source": one.source,
-                "soft": one.limit.soft,
-                "windows": [{**_window(window), "held": window.held} for window in one.windows],
-            }
-            for one in found.limits
-        ],
         "slots": {
             "limit": found.slots.limit,
             "used": found.slots.used,
@@ -163,6 +216,24 @@ def _document(found: Explanation) -> dict[str, Any]:
     }
 
 
+def _verdict(found: Explanation | OpenExplanation) -> dict[str, Any]:
+    """Return the fields that the documents of guarded and of open routes share."""
+    return {
+        "refused": _reason(found.refused),
+        "limits": [
+            {
+                "name": one.limit.name,
+                "by": one.limit.subject,
+                "source": one.source,
+                "soft": one.limit.soft,
+                "windows": [{**_window(window), "held": window.held} for window in one.windows],
+            }
+            for one in found.limits
+        ],
+        "unjudged": [{"name": one.name, "by": one.subject} for one in found.unjudged],
+    }
+
+
 def _window(window: WindowExplanation) -> dict[str, Any]:
     return {
         "name": window.name,
@@ -183,26 +254,29 @@ def _instant(at: int | None) -> str | None:
     return None if at is None else iso8601(at)
 
 
-def _print(found: Explanation) -> None:
+def _answer(refused: Reason | None) -> list[tuple[str, object]]:
+    """Return the lines that tell whether the next request is admitted."""
+    if refused is None:
+        return [("next request", "admitted")]
+    until = "it is changed" if refused.until is None else iso8601(refused.until)
+    return [("next request", f"refused: {refused.code}. {refused.advice}"), ("until", until)]
+
+
+def _print(found: Explanation, *, built_in: bool) -> None:
     plan = found.plan.name
     if found.assigned not in {None, plan}:
         plan += f" ({found.assigned!r} has no numbers here)"
-    refused = found.refused
-    answer = "admitted" if refused is None else f"refused: {refused.code}. {refused.advice}"
-    fields: list[tuple[str, object]] = [
-        ("organization", found.organization),
-        ("plan", plan),
-        ("next request", answer),
-    ]
-    if found.cost > 1:
-        fields.insert(2, ("cost", found.cost))
-    if found.requires is not None:
-        fields.insert(2, ("needs", " ".join(scopes_of(found.requires))))
-    if refused is not None:
-        fields.append(
-            ("until", "it is changed" if refused.until is None else iso8601(refused.until))
+    if built_in:
+        plan += (
+            " (with lockgate's numbers: if the service has others, name its gate by --gate or "
+            "LOCKGATE_GATE)"
         )
-    print_fields(fields)
+    fields: list[tuple[str, object]] = [("organization", found.organization), ("plan", plan)]
+    if found.requires is not None:
+        fields.append(("needs", " ".join(scopes_of(found.requires))))
+    if found.cost > 1:
+        fields.append(("cost", found.cost))
+    print_fields([*fields, *_answer(found.refused)])
     print()
     no_limit = "no limit"
     windows = [
@@ -223,7 +297,8 @@ def _print(found: Explanation) -> None:
         print(f"{units} of the units left are leased to processes until {until}")
     if found.limits:
         print()
-        _print_limits(found)
+        _print_limits(found.limits)
+    _print_unjudged(found.unjudged)
     if found.keys:
         print()
         _print_keys(found)
@@ -231,8 +306,8 @@ def _print(found: Explanation) -> None:
         print("There are more keys: see 'lockgate keys list'.", file=sys.stderr)
 
 
-def _print_limits(found: Explanation) -> None:
-    """Print the windows of the named limits."""
+def _print_limits(limits: Sequence[LimitExplanation]) -> None:
+    """Print the windows of named limits."""
     print_table(
         ["limit", "by", "of", "window", "used", "held", "at most", "left", "until"],
         [
@@ -241,11 +316,22 @@ def _print_limits(found: Explanation) -> None:
                 *(window.held or None, f"{window.limit}{' (soft)' * one.limit.soft}"),
                 *(window.left, _instant(window.until)),
             )
-            for one in found.limits
+            for one in limits
             for window in one.windows
         ],
         order=["limit", "window", "used", "at most", "left", "until", "by", "held", "of"],
     )
+
+
+def _print_unjudged(limits: Sequence[Limit]) -> None:
+    """Print a line for each limit of the route that the verdict leaves out."""
+    if limits:
+        print()
+    for limit in limits:
+        by = f"is by {limit.subject}: give one to have it judged"
+        if limit.subject == "function":
+            by = "is by a function of the request, without which it cannot be judged"
+        print(f"The limit {limit.name!r} of the route {by}.")
 
 
 def _print_keys(found: Explanation) -> None:

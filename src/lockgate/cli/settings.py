@@ -14,7 +14,7 @@ import click
 from lockgate.options import StoreOptions
 
 from ..core.changes import Actor, acting
-from ..core.plans import ID_MAX_LENGTH, is_id
+from ..core.plans import ID_MAX_LENGTH, PlanBook, is_id
 from ..errors import ConfigurationError, LockgateError
 from ..gate import Gate
 from ..services.store_errors import unavailable
@@ -28,6 +28,8 @@ T = TypeVar("T")
 _GATE: Final = "LOCKGATE_GATE"
 _DEADLINE: Final = 10.0
 """The deadline of commands, in seconds: longer than a request's."""
+BUILT_IN: Final = PlanBook()
+"""The plans of a gate that the environment describes. Those of the service may be others."""
 
 
 def checked_id(ctx: click.Context, param: click.Parameter, id: str | None) -> str | None:
@@ -87,6 +89,7 @@ def gate_of(named: str | None, store: str | None) -> Gate:
         environment=os.environ.get("LOCKGATE_ENVIRONMENT") or given.get("environment", "live"),
         peppers=[pepper.encode() for pepper in os.environ.get("LOCKGATE_PEPPER", "").split()],
         next_pepper=os.environ.get("LOCKGATE_NEXT_PEPPER", "").encode() or None,
+        plans=BUILT_IN,
         store_options=StoreOptions(deadline=_DEADLINE),
     )
 

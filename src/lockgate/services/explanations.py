@@ -170,6 +170,9 @@ class Explanation:
         refused: why the next request would be refused, of this key or of all; None: it would be
             admitted. A process that holds a quota lease still admits from that.
         leased: the quota leases of its plan's windows; None: no lease is out.
+        unjudged: the named limits of the request that ``refused`` leaves out, since their subject
+            is not given: those by a function of the request, and those by address, user or key
+            without one.
     """
 
     organization: str
@@ -185,6 +188,25 @@ class Explanation:
     more_keys: bool
     refused: Reason | None
     leased: LeasesExplanation | None = None
+    unjudged: tuple[Limit, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenExplanation:
+    """What :meth:`Gate.explain_open <lockgate.Gate.explain_open>` found.
+
+    Attributes:
+        at: the instant of the answer, in microseconds, by the clock of the windows.
+        limits: the named limits by address, as they count for the client.
+        refused: why the next request would be refused; None: these limits admit it.
+        unjudged: the named limits that ``refused`` leaves out: those by a function of the request,
+            and those by address without one.
+    """
+
+    at: int
+    limits: tuple[LimitExplanation, ...]
+    refused: Reason | None
+    unjudged: tuple[Limit, ...]
 
 
 class Explanations:
@@ -238,8 +260,7 @@ class Explanations:
 
         The arguments are those of :meth:`Gate.explain <lockgate.Gate.explain>`.
         """
-        if address is not None and read_address(address) is None:
-            raise ConfigurationError(f"{address!r} is no IP address.")
+        _check_address(address)
         request = _Request(address, user, cost, requires, tuple(limits))
         with asking(self._events):
             if key is not None:
@@ -251,6 +272,18 @@ class Explanations:
                 return await self._of_key(await self._found(subject), request)
             keys, more = await sample(self._store, subject, _KEYS_SHOWN, self._now())
             return await self._explain(subject, keys, request, more=more)
+
+    async def explain_open(self, limits: Iterable[Limit], address: str | None) -> OpenExplanation:
+        """Explain a request to a public rule, as :meth:`Gate.explain_open
+        <lockgate.Gate.explain_open>` says."""
+        _check_address(address)
+        request = _Request(address, None, 1, None, tuple(limits))
+        now = self._now()
+        with asking(self._events):
+            named = await self._outside(request, request.limits, now)
+            at = await self._store.now() if now is None else now
+        refused = _limits_refuse(named, request.cost)
+        return OpenExplanation(at, tuple(named), refused, request.unjudged(None))
 
     async def _found(self, text: str) -> ApiKey:
         """Return the row of a key by its text, also where this process does not accept the row."""
@@ -304,13 +337,9 @@ class Explanations:
                 refused = _full(shown, request.cost, out)
         named = [one async for one in self._named(organization, plan, key, now, request.cost)]
         named += await self._budgets(organization, key, request.cost)
-        named += await self._outside(request, now)
-        for limit, shown in ((one, shown) for one in named for shown in one.windows):
-            charged = limit.source in ("plan", "key") or limit.limit in request.limits
-            if charged and not limit.limit.soft and (shown.left or 0) < request.cost:
-                reason = _full_limit(limit, shown, request.cost)
-                if refused is None or _later(reason.until, refused.until):
-                    refused = reason
+        named += await self._outside(request, self._limits(), now)
+        charged = [o for o in named if o.source in ("plan", "key") or o.limit in request.limits]
+        refused = _limits_refuse(charged, request.cost, refused)
         full = [w.name for w in windows if w.left is not None and w.left - out < request.cost]
         if refused is not None and len(full) > 1:
             refused = _with_all(refused, full)
@@ -330,6 +359,7 @@ class Explanations:
             more,
             refused,
             leased,
+            request.unjudged(key),
         )
 
     async def _leased(self, organization: str, now: int | None) -> LeasesExplanation | None:
@@ -389,8 +419,10 @@ class Explanations:
             if named is not None:
                 yield await self._limit(organization, limit, named, source, now, cost)
 
-    async def _outside(self, request: "_Request", now: int | None) -> list[LimitExplanation]:
-        """Read the named limits of rules by address and by user, as far as the request has them."""
+    async def _outside(
+        self, request: "_Request", limits: Iterable[Limit], now: int | None
+    ) -> list[LimitExplanation]:
+        """Read the limits of rules by address and by user, as far as the request has them."""
         address = None if request.address is None else budget_of(request.address)
         return [
             await self._limit(
@@ -403,7 +435,7 @@ class Explanations:
             )
             for kind, subject in (("address", address), ("user", request.user))
             if subject is not None
-            for limit in self._limits()
+            for limit in limits
             if limit.by == kind
         ]
 
@@ -475,6 +507,17 @@ class _Request(NamedTuple):
     limits: tuple[Limit, ...]
     """The named limits of its rule."""
 
+    def unjudged(self, key: ApiKey | None) -> tuple[Limit, ...]:
+        """Return the limits of its rule whose subject is not given; limits by user count no key."""
+        given = {
+            "organization": True,
+            "key": key is not None,
+            "address": self.address is not None,
+            "user": self.user is not None or key is not None,
+            "function": False,
+        }
+        return tuple(limit for limit in self.limits if not given[limit.subject])
+
     def refused(self, key: ApiKey) -> Reason | None:
         """Return why a live key is refused whatever the windows hold."""
         if self.address is not None and key.details and not key.details.allows(self.address):
@@ -489,6 +532,24 @@ class _Request(NamedTuple):
         cause = f"The request needs the scope {lacking}, and the key has {' '.join(key.scopes)}"
         remedy = "use another key, or give it the scope by 'lockgate keys update --scope'."
         return Reason(InsufficientScope.code, None, f"{cause}: {remedy}", f"{cause}.")
+
+
+def _check_address(address: str | None) -> None:
+    if address is not None and read_address(address) is None:
+        raise ConfigurationError(f"{address!r} is no IP address.")
+
+
+def _limits_refuse(
+    charged: Iterable[LimitExplanation], cost: int, refused: Reason | None = None
+) -> Reason | None:
+    """Return the reason that lasts longest: a given one, or a window without room for the cost."""
+    for one in charged:
+        for window in () if one.limit.soft else one.windows:
+            if (window.left or 0) < cost:
+                reason = _full_limit(one, window, cost)
+                if refused is None or _later(reason.until, refused.until):
+                    refused = reason
+    return refused
 
 
 def _later(one: int | None, other: int | None) -> bool:
