@@ -671,14 +671,18 @@ class Gate:
         return self._limits.values()
 
     async def named_usage(
-        self, organization: str, key: ApiKey | None = None
+        self, organization: str, key: ApiKey | None = None, plan: Plan | None = None
     ) -> tuple[LimitUsage, ...]:
         """Return what an organization, and one of its keys, used of the named limits of the rules
-        and holds of this process, of its plan, and of the key.
+        and holds of this process, of its plan, and of the key, also of those without use.
+
+        Reads the store once for the limits of rules, plan and key, and once for those of holds,
+        where there are any.
 
         Args:
             organization: the organization's id.
             key: one of its keys; None leaves out the limits by key.
+            plan: its plan, if known; None: read it, if any plan has limits.
 
         Raises:
             StoreUnavailable: the store did not answer.
@@ -688,14 +692,16 @@ class Gate:
             return ()
         now = self.clock() if self.clock else None
         with within(self._patience.seconds(self._deadline)), asking(self.events):
-            of_plan = (await self.organizations.plan(organization)).limits
+            if plan is None and self.plans.limits:
+                plan = await self.organizations.plan(organization)
+            of_plan = () if plan is None else plan.limits
             named = bound((*self._limits_of_rules(), *of_plan), id, own)
             used: tuple[LimitUsage, ...] = ()
             if named is not None:
                 used = limit_usage(named, await self.store.peek(organization, (), now, named))
             held = await self.holds.usage(organization, id)
         return used + tuple(
-            LimitUsage(one.limit.name, one.window, one.used, one.most) for one in held
+            LimitUsage(one.limit.name, one.window, one.used, one.most, one.held) for one in held
         )
 
     async def _peek(self, organization: str, plan: Plan, now: int | None) -> Reading:

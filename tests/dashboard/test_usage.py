@@ -126,13 +126,12 @@ def test_a_soft_quota_is_never_shown_as_full() -> None:
         assert live["units-year"]["level"] == "high"
 
 
-def test_named_limits_without_use_leave_the_rate_limit_status_as_it_is() -> None:
+def test_units_that_are_held_are_told_beside_those_that_are_used() -> None:
+    tokens = Limit("tokens", "1000/minute")
     with on_starlette() as person:
-        text = person.create()
-        person.gate.know_limits([EXPORT])
-        headers = {"authorization": f"Bearer {text}"}
-        status = person.client.get("/api/v1/account/rate-limits", headers=headers).json()
-        assert "named" not in status
-        run(person.gate.authenticate(text, limits=[EXPORT]))
-        status = person.client.get("/api/v1/account/rate-limits", headers=headers).json()
-        assert {one["name"] for one in status["named"]} == {"export"}
+        run(person.gate.holds.take("org_1", {tokens: 300}))
+        hold = run(person.gate.holds.take("org_1", {tokens: 50}))
+        run(person.gate.holds.settle(hold.id, 40))
+        person.get("/usage").sees("tokens, last minute", "340 of 1,000, 300 held")
+        live = {meter["name"]: meter for meter in person.client.get("/settings/usage.json").json()}
+        assert (live["tokens-minute"]["used"], live["tokens-minute"]["level"]) == (340, "low")

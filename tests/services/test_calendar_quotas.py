@@ -119,7 +119,7 @@ def test_a_soft_quota_admits_more_and_tells_each_mark_once() -> None:
         run(gate.authenticate(key, cost=5))
     assert told == [("overage", 80, 20), ("overage", 100, 20)]
     (usage,) = run(gate.named_usage("org_1"))
-    assert usage == ("overage", "month", 45, 20)
+    assert usage == ("overage", "month", 45, 20, 0)
 
 
 def test_a_session_and_a_key_cross_the_same_quota() -> None:

@@ -399,7 +399,13 @@ def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options(
             ("tokens", "minute", 100, 7, 7),
         ]
         status = run(bench.gate.named_usage("org_1"))
-        assert ("input", "hour", 60, 150) in status and ("tokens", "minute", 7, 100) in status
+        assert ("input", "hour", 60, 150, 60) in status and (
+            "tokens",
+            "minute",
+            7,
+            100,
+            7,
+        ) in status
         hold.used({"input": 20, "by-key": 1, "tokens": 7})
     bench.now += 30 * SECOND
     assert shown()[:2] == [("input", "minute", 100, 20, 0), ("input", "hour", 150, 20, 0)]

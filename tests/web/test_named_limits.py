@@ -22,6 +22,7 @@ from lockgate import (
     Event,
     Gate,
     Limit,
+    MemoryStore,
     Plan,
     PlanBook,
     Refusal,
@@ -34,6 +35,7 @@ from lockgate import (
 )
 from lockgate.core.api_keys import KeyDetails
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
+from lockgate.options import HoldOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
 
@@ -58,6 +60,26 @@ class Service:
 
     def of(self, key: int = 0) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.keys[key]}"}
+
+
+class Noting(MemoryStore):
+    """Notes the reads of plans, windows and budgets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    async def organization(self, *arguments: Any, **named: Any) -> Any:
+        self.calls.append("organization")
+        return await super().organization(*arguments, **named)
+
+    async def peek(self, *arguments: Any, **named: Any) -> Any:
+        self.calls.append("peek")
+        return await super().peek(*arguments, **named)
+
+    async def hold(self, *arguments: Any, **named: Any) -> Any:
+        self.calls.append("hold")
+        return await super().hold(*arguments, **named)
 
 
 Get = Callable[[str, dict[str, str]], tuple[int, dict[str, str], Any]]
@@ -195,14 +217,40 @@ def test_the_status_and_an_explanation_list_named_limits() -> None:
     assert get("/export", service.of())[0] == 200
     status = json.loads(get("/api/v1/account/rate-limits", service.of())[2])
     assert status["named"] == [
-        {"name": "export", "type": "hour", "used": 1, "limit": 3},
-        {"name": "own", "type": "minute", "used": 1, "limit": 2},
+        {"name": "export", "type": "hour", "used": 1, "limit": 3, "held": 0},
+        {"name": "own", "type": "minute", "used": 1, "limit": 2, "held": 0},
     ]
     found = run(service.gate.explain(service.keys[0]))
     shown = [(one.limit.name, one.windows[0].used, one.windows[0].left) for one in found.limits]
     assert shown == [("export", 1, 2), ("own", 1, 1)]
     whole = run(service.gate.explain("org_1"))
     assert [one.limit for one in whole.limits] == [EXPORT]
+
+
+def test_the_status_has_limits_without_use_and_the_units_that_are_held() -> None:
+    credits = Limit("credits", "1000/month")
+    tokens = Limit("tokens", "100/minute")
+    plan = Plan("free", rpm=60, rph=None, rpd=None, concurrent=None, limits=(credits,))
+    store = Noting()
+    service = Service(
+        store=store,
+        sessions=SignedCookie(["a secret of many distinct bytes"]),
+        public_url="http://testserver",
+        plans=PlanBook([plan]),
+        hold_options=HoldOptions(limits=[tokens]),
+    )
+    get = _by_rules(service)
+
+    def named(key: dict[str, str]) -> list[tuple[str, int, int]]:
+        status = json.loads(get("/api/v1/account/rate-limits", key)[2])
+        return [(one["name"], one["used"], one["held"]) for one in status["named"]]
+
+    unused = [("export", 0, 0), ("own", 0, 0), ("credits", 1, 0), ("tokens", 0, 0)]
+    assert named(service.of()) == unused
+    run(service.gate.holds.take("org_1", {tokens: 60}))
+    store.calls.clear()
+    assert named(service.of())[-1] == ("tokens", 60, 60)
+    assert store.calls == ["peek", "hold"]  # After the admission, which has the plan.
 
 
 def test_a_service_without_named_limits_has_the_status_of_the_specification() -> None:

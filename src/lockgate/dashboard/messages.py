@@ -197,6 +197,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "span.month": "month",
         "span.year": "year",
         "usage.of": "{used} of {limit}",
+        "usage.held": "{used} of {limit}, {held} held",
         "usage.used": "{used}, no limit",
         "usage.full_until": "Full until {time}",
         "usage.stale": "The service does not answer: these numbers may be old.",

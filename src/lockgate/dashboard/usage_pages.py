@@ -58,7 +58,7 @@ def named_meters(
             visit,
             f"{one.limit.name}-{window.name.replace(' ', '-')}",
             _named(visit, one.limit, window.name),
-            *(window.used, window.limit, window.until),
+            *(window.used, window.limit, window.until, window.held),
             refuses=not one.limit.soft,
         )
         for one in explained.limits
@@ -97,6 +97,7 @@ def _meter(
     used: int,
     limit: int | None,
     until: int | None,
+    held: int = 0,
     *,
     refuses: bool = True,
 ) -> dict[str, Any]:
@@ -104,7 +105,8 @@ def _meter(
     full = refuses and limit is not None and used >= limit
     text = t("usage.used", used=number(used))
     if limit is not None:
-        text = t("usage.of", used=number(used), limit=number(limit))
+        of = "usage.held" if held else "usage.of"
+        text = t(of, used=number(used), limit=number(limit), held=number(held))
     part = 0.0 if not limit else min(1.0, used / limit)
     level = "full" if full else "high" if part >= 0.8 else "low"
     ends = moment_of(until) if full and until else None

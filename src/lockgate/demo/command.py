@@ -17,10 +17,13 @@ from urllib.parse import urlsplit
 
 from lockgate.options import HoldOptions, StoreOptions, WebOptions
 
+from ..core.api_keys import ApiKey
+from ..core.plans import Plan
 from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..errors import ConfigurationError
 from ..events import logger
 from ..gate import Gate
+from ..services.rate_limit_status import LimitUsage
 from ..services.registration import Registration
 from ..sessions import SESSION_COOKIE, SignedCookie
 from ..stores.answers import CREATED, NO_KEYS
@@ -99,6 +102,15 @@ def _without_warnings_of_an_empty_store() -> Generator[None]:
         logger.removeFilter(tells_more)
 
 
+class _DemoGate(Gate):
+    async def named_usage(
+        self, organization: str, key: ApiKey | None = None, plan: Plan | None = None
+    ) -> tuple[LimitUsage, ...]:
+        # The status of an organization that has only sent requests is that of the specification.
+        found = await super().named_usage(organization, key, plan)
+        return tuple(one for one in found if one.used)
+
+
 def _load(
     url: str, store: str, framework: str, deadline: float, *, as_json: bool, is_local: bool
 ) -> Loaded:
@@ -112,7 +124,7 @@ def _load(
         per_service=None,
         development=True,
     )
-    gate = Gate(
+    gate = _DemoGate(
         store,
         brand=BRAND,
         peppers=[os.fsencode(_secret("LOCKGATE_PEPPER"))],

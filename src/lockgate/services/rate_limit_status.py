@@ -32,7 +32,10 @@ class LimitUsage(NamedTuple):
     type: str
     """The window, as ``limits.type`` of a refusal names it."""
     used: int
+    """The counted units, those that are held included."""
     limit: int
+    held: int = 0
+    """The units of the holds that are out."""
 
 
 def limit_usage(limits: LimitWindows, reading: Reading) -> tuple[LimitUsage, ...]:

@@ -142,6 +142,7 @@ def fits(value: object, schema: dict[str, Any], schemas: dict[str, Any]) -> bool
 
 async def test_every_answer_has_the_described_status_and_body() -> None:
     bench = Bench(rpm=9)
+    bench.gate.know_limits([Limit("export", "3/hour")])
     app = GateMiddleware(
         Starlette(routes=operations(bench.gate), exception_handlers=error_handlers),
         bench.gate,

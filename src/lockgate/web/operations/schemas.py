@@ -224,13 +224,14 @@ class NamedUsage(Out):
     """The usage of one window of a named limit."""
 
     name: str
-    type: str
+    type: str = Field(description="The window, as `limits.type` of a refusal names it.")
     used: int
     limit: int
+    held: int = Field(description="The units of used that are held, and may come back.")
 
 
-class RateLimitStatus(Out):
-    """The rate limit status (D29)."""
+class PlanStatus(Out):
+    """The rate limit status of a service without named limits (D29)."""
 
     plan: str
     limits: Limits
@@ -251,10 +252,13 @@ class RateLimitStatus(Out):
         )
 
 
-class NamedRateLimitStatus(RateLimitStatus):
-    """The rate limit status of a service with named limits (D40)."""
+class RateLimitStatus(PlanStatus):
+    """The rate limit status, with named limits (D40)."""
 
-    named: list[NamedUsage] = []
+    named: list[NamedUsage] = Field(
+        default=[],
+        description="Of a service with named limits only: those of the organization and the key.",
+    )
 
 
 class Detail(Out):

@@ -36,8 +36,8 @@ from .schemas import (
     KeyInDetail,
     KeyList,
     KeyRevoked,
-    NamedRateLimitStatus,
     NamedUsage,
+    PlanStatus,
     RateLimitStatus,
     listed,
     rendered,
@@ -96,16 +96,15 @@ async def revoke_key(call: Call) -> KeyRevoked:
     return KeyRevoked()
 
 
-async def rate_limits(call: Call) -> RateLimitStatus:
+async def rate_limits(call: Call) -> PlanStatus:
     """The status, this very request included if it is one with a key (D29)."""
     principal, gate = call.principal, call.gate
-    named = await gate.named_usage(principal.organization, principal.key)
-    used = [NamedUsage.model_validate(one._asdict()) for one in named if one.used]
+    named = await gate.named_usage(principal.organization, principal.key, principal.plan)
     status = status_of(principal.plan, principal.reading)
-    if not used:
-        return RateLimitStatus.of(status)
-    found = NamedRateLimitStatus.of(status)
-    found.named = used
+    if not named:
+        return PlanStatus.of(status)
+    found = RateLimitStatus.of(status)
+    found.named = [NamedUsage.model_validate(one._asdict()) for one in named]
     return found
 
 
