@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import Any
@@ -16,6 +20,7 @@ import pytest
 
 from lockgate import Gate, run
 from lockgate.cli import main
+from lockgate.core.quota_leases import LeaseRequest
 from lockgate.errors import RateLimitExceeded
 from lockgate.options import StoreOptions
 from tests.patience import SECONDS
@@ -23,6 +28,19 @@ from tests.patience import SECONDS
 from .calling import Said, done
 
 PEPPER = "a-pepper-of-these-tests-8f2c41d0"
+
+
+LIMITED = """
+from lockgate import Gate, Limit, Plan, PlanBook
+from lockgate.options import HoldOptions, StoreOptions
+
+EXPORT, TOKENS = Limit("export", "3/hour"), Limit("tokens", "100/minute")
+plan = Plan("busy", rpm=900, rph=None, rpd=None, concurrent=None)
+gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], default="busy"),
+            hold_options=HoldOptions(limits=[TOKENS]),
+            store_options=StoreOptions(deadline=30))
+gate.know_limits([EXPORT])
+"""
 
 
 def gate() -> Gate:
@@ -146,6 +164,53 @@ def test_a_table_shows_organizations_keys_and_full_windows(capsys: Said) -> None
     assert "admissions a second" in out
     row = out.splitlines()[-1]
     assert "10 of 10" in row and "minute" in row and row.split()[-1] == "org_1"
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_named_limits_holds_and_leases_are_shown(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(LIMITED.format(store=os.environ["LOCKGATE_STORE"]))
+    service: Any = importlib.import_module(module)
+    serving: Gate = service.gate
+    for organization in ("org_1", "org_2"):
+        text = run(serving.keys.create(organization, "ci")).text
+        run(serving.authenticate(text))
+    key = run(serving.keys.create("org_1", "ci")).text
+    run(serving.authenticate(key, limits=[service.EXPORT]))
+    run(serving.holds.take("org_1", {service.TOKENS: 60}))
+    lease = LeaseRequest("0" * 16, 12, 60_000_000)
+    run(serving.store.admit_leased(serving.format.parse(key), 1, serving.plans, lease))
+    monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
+    named = [
+        {"name": "export", "type": "hour", "used": 1, "limit": 3, "held": 0},
+        {"name": "tokens", "type": "minute", "used": 60, "limit": 100, "held": 60},
+    ]
+    (line,) = watched(capsys)
+    first, second = sorted(line["organizations"], key=lambda one: one["organization_id"])
+    assert (first["named"], first["leased"]["units"]) == (named, 12)
+    assert [one["used"] for one in second["named"]] == [0, 0]
+    assert second["leased"] is None
+    shown = done(capsys, "orgs", "show", "org_1")
+    assert (shown["named"], shown["leased"]) == (named, first["leased"])
+    assert main(["orgs", "show", "org_1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    fields = dict(re.split(r" {2,}", line, maxsplit=1) for line in lines)
+    assert (fields["export hour"], fields["tokens minute"]) == ("1 of 3", "60 of 100, 60 held")
+    assert fields["leased"].startswith("12 of the units left, until ")
+    assert main(["watch", "--every", "0.1", "--count", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "export hour 1 of 3; tokens minute 60 of 100, 60 held  12" in out
+    run(serving.close())
+
+
+def watched(capsys: Said) -> list[Any]:
+    """The JSON of one tick."""
+    capsys.readouterr()
+    assert main(["watch", "--json", "--every", "0.1", "--count", "1"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 @pytest.mark.usefixtures("sqlite")

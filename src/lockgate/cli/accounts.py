@@ -8,10 +8,9 @@ from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
 from ..services.claims import Claimable
-from ..services.rate_limit_status import Status
 from ..services.registration import AgentAccounts, Registered
 from .keys import document_of
-from .organizations import own_limit_options, print_status, read_status
+from .organizations import Use, own_limit_options, print_status, read_status
 from .output import json_option, print_fields, print_json
 from .settings import (
     call,
@@ -66,7 +65,7 @@ def create(
         return
     assert organization is not None, "or there is an e-mail"
 
-    async def work() -> Status:
+    async def work() -> Use:
         await gate.organizations.create(organization, plan, **given)
         return await read_status(gate, organization)
 

@@ -21,7 +21,7 @@ from ..services.explanations import (
     Reason,
     WindowExplanation,
 )
-from .organizations import note_unknown
+from .organizations import leases_document, note_unknown
 from .output import json_option, print_fields, print_json, print_table, read_secret
 from .routes import application_of, scopes_of
 from .settings import BUILT_IN, call, checked_id, gate_of, gate_option, store_option
@@ -198,9 +198,7 @@ def _document(found: Explanation) -> dict[str, Any]:
             "used": found.slots.used,
             "until": _instant(found.slots.until),
         },
-        "leased": None
-        if found.leased is None
-        else {"units": found.leased.units, "until": iso8601(found.leased.until)},
+        "leased": leases_document(found.leased),
         "keys": [
             {
                 "id": shown.key.id,

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from shlex import quote
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 
@@ -13,8 +13,9 @@ from ..core.plans import LIMITS, Plan
 from ..core.timestamps import iso8601
 from ..errors import InvalidRequest, Problem
 from ..gate import Gate
+from ..services.explanations import LeasesExplanation, leases_of
 from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
-from ..services.rate_limit_status import Status, status_of
+from ..services.rate_limit_status import LimitUsage, Status, status_of
 from ..stores.answers import UnreadableState
 from .instants import read_end
 from .limit_rates import EACH
@@ -108,10 +109,10 @@ def list_organizations(
 @store_option
 @json_option
 def show(organization: str, named: str | None, store: str | None, *, as_json: bool) -> None:
-    """Show the plan of ORGANIZATION, its limits, and what its windows count."""
+    """Show the plan of ORGANIZATION, its limits, and what its windows and named limits count."""
     gate = gate_of(named, store)
 
-    async def work() -> Status:
+    async def work() -> Use:
         await note_unknown(gate, organization)
         return await read_status(gate, organization)
 
@@ -142,7 +143,7 @@ def place(
     gate = gate_of(named, store)
     given = {name: limit for name, limit in limits.items() if limit is not None}
 
-    async def work() -> tuple[Status, bool]:
+    async def work() -> tuple[Use, bool]:
         known = await gate.organizations.is_known(organization)
         await gate.organizations.place(organization, plan, **given)
         return await read_status(gate, organization), known
@@ -237,11 +238,11 @@ def reset(
     """
     gate = gate_of(named, store)
 
-    async def work() -> Status:
+    async def work() -> Use:
         await _check_known(gate, organization)
         if not yes:
             try:
-                usage = (await read_status(gate, organization)).usage
+                usage = (await read_status(gate, organization)).status.usage
                 used = ", ".join(f"{used.used} in the {name}" for name, used in usage.items())
             except UnreadableState:
                 used = "its windows are damaged"
@@ -335,22 +336,39 @@ def _source(name: str, found: OwnLimits) -> str:
     return f"own until {iso8601(found.temporary[name].until)}"
 
 
-async def read_status(gate: Gate, organization: str) -> Status:
-    """Return the plan of an organization and what its windows count."""
+class Use(NamedTuple):
+    """The use of all limits of an organization."""
+
+    status: Status
+    named: tuple[LimitUsage, ...]
+    leased: LeasesExplanation | None
+
+
+async def read_status(gate: Gate, organization: str) -> Use:
+    """Return the plan of an organization, and what its windows and named limits count."""
     plan = await gate.organizations.plan(organization)
     now = gate.clock() if gate.clock else None
-    return status_of(plan, await gate.store.peek(organization, plan.windows, now))
+    status = status_of(plan, await gate.store.peek(organization, plan.windows, now))
+    named = await gate.named_usage(organization, None, plan)
+    return Use(status, named, await leases_of(gate.store, organization, now))
 
 
-def print_status(organization: str, status: Status, *, as_json: bool) -> None:
-    """Print the plan of an organization and what its windows count."""
-    plan = status.plan
+def leases_document(leased: LeasesExplanation | None) -> dict[str, Any] | None:
+    """Return quota leases as JSON."""
+    return None if leased is None else {"units": leased.units, "until": iso8601(leased.until)}
+
+
+def print_status(organization: str, use: Use, *, as_json: bool) -> None:
+    """Print the plan of an organization, and what its windows and named limits count."""
+    status, plan = use.status, use.status.plan
     if as_json:
         document: dict[str, Any] = {
             "organization_id": organization,
             "plan": plan.name,
             "limits": {name: getattr(plan, name) for name in LIMITS},
             "usage": {name: usage._asdict() for name, usage in status.usage.items()},
+            "named": [used._asdict() for used in use.named],
+            "leased": leases_document(use.leased),
         }
         print_json(document)
         return
@@ -359,4 +377,9 @@ def print_status(organization: str, status: Status, *, as_json: bool) -> None:
         fields.append((name, f"{used} of {'no limit' if limit is None else limit}"))
     jobs = plan.concurrent
     fields.append(("jobs", "no limit" if jobs is None else f"at most {jobs}"))
+    fields += [(used.title, used.text) for used in use.named]
+    if (leased := use.leased) is not None:
+        fields.append(
+            ("leased", f"{leased.units} of the units left, until {iso8601(leased.until)}")
+        )
     print_fields(fields)

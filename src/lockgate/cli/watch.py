@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import click
@@ -11,6 +12,7 @@ from ..core.timestamps import iso8601
 from ..gate import Gate
 from ..services.activity import Activity, OrganizationActivity, Tick
 from ..services.store_errors import asking
+from .organizations import leases_document
 from .output import json_option, print_json, print_table, progress
 from .settings import call, gate_of, gate_option, store_option
 
@@ -41,7 +43,7 @@ def watch(
     *,
     as_json: bool,
 ) -> int:
-    """Show admissions and refusals a second by organization and key, and which windows are full.
+    """Show admissions and refusals a second by organization and key, and how full limits are.
 
     The figures are those of all processes, read from the store. Ends with Ctrl-C and exit code 0.
     """
@@ -56,7 +58,10 @@ def watch(
 
 
 async def _watch(gate: Gate, every: float, most: int, count: int | None, *, as_json: bool) -> None:
-    activity = Activity(gate.store, gate.organizations, gate.clock, most)
+    activity = Activity(
+        *(gate.store, gate.organizations, gate.clock, most),
+        lambda id, plan: gate.named_usage(id, None, plan),
+    )
     with progress("Reading organizations"), asking(gate.events):
         await activity.tick()
     ticks = 0
@@ -88,6 +93,8 @@ def _document(tick: Tick) -> dict[str, Any]:
                 if one.until is None
                 else {"window": one.full, "until": iso8601(one.until)},
                 "usage": {name: usage._asdict() for name, usage in one.usage.items()},
+                "named": [used._asdict() for used in one.named],
+                "leased": leases_document(one.leased),
                 "keys": [
                     {
                         "id": shown.key.id,
@@ -110,20 +117,44 @@ def _print(tick: Tick) -> None:
     rates = f"{tick.per_second:.1f} admissions a second, {tick.refused_per_second:.1f} refused"
     print(f"{iso8601(tick.at)}  {rates}")
     names = [*tick.organizations[0].usage] if tick.organizations else []
-    rows = [row for one in tick.organizations for row in _rows(one)]
+    more = [name for name, text in _MORE.items() if any(map(text, tick.organizations))]
+    rows = [row for one in tick.organizations for row in _rows(one, more)]
     print_table(
-        ["a second", "refused", "key", *names, "full until", "organization"],
+        ["a second", "refused", "key", *names, *more, "full until", "organization"],
         rows,
-        order=["organization", "a second", "refused", "key", *names[:1], "full until"],
+        order=["organization", "a second", "refused", "key", *names[:1], "full until", *more],
     )
     sys.stdout.flush()
 
 
-def _rows(one: OrganizationActivity) -> list[tuple[object, ...]]:
-    """Return a row for an organization, and one for each of its three busiest keys."""
+def _limits(one: OrganizationActivity) -> str:
+    """Return the named limits that are used."""
+    return "; ".join(f"{used.title} {used.text}" for used in one.named if used.used)
+
+
+def _leased(one: OrganizationActivity) -> str:
+    """Return the units that are out on quota leases."""
+    return "" if one.leased is None else str(one.leased.units)
+
+
+_MORE: Final[dict[str, Callable[[OrganizationActivity], str]]] = {
+    "limits": _limits,
+    "leased": _leased,
+}
+"""The columns that are left out where no organization has a text for them."""
+
+
+def _rows(one: OrganizationActivity, more: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return a row for an organization, and one for each of its three busiest keys.
+
+    Args:
+        one: the organization.
+        more: the further columns.
+    """
     usage = [
         str(used) if limit is None else f"{used} of {limit}" for used, limit in one.usage.values()
     ]
+    usage += [_MORE[name](one) for name in more]
     until = None if one.until is None else f"{one.full} {iso8601(one.until)}"
     first = (f"{one.per_second:.1f}", f"{one.refused_per_second:.1f}", None, *usage, until, one.id)
     others = [

@@ -5,6 +5,7 @@ the usage over time, about a second late; where a service keeps none, a full win
 requests are refused.
 """
 
+from collections.abc import Awaitable, Callable
 from heapq import nlargest
 from time import monotonic
 from typing import Final, NamedTuple
@@ -16,8 +17,9 @@ from ..core.sliding_window import Reading
 from ..stores.answers import HistoryOwner
 from ..stores.base import Store
 from ..sync import together
+from .explanations import LeasesExplanation, leases_of
 from .organizations import Organizations
-from .rate_limit_status import WindowUsage, status_of
+from .rate_limit_status import LimitUsage, WindowUsage, status_of
 
 _READ_AT_ONCE: Final = 1000
 """Organizations of one page: an organization that begins to be used appears after a walk."""
@@ -48,6 +50,10 @@ class OrganizationActivity(NamedTuple):
     """The full window with the longest wait; None: the next request is admitted."""
     until: int | None
     """When that window admits a request again, in microseconds."""
+    named: tuple[LimitUsage, ...]
+    """The named limits of the rules and holds of this process, and of the plan."""
+    leased: LeasesExplanation | None
+    """The quota leases of its plan's windows; None: no lease is out."""
     keys: list[KeyActivity]
     """The busiest first."""
 
@@ -81,15 +87,22 @@ class Activity:
         organizations: lists organizations.
         clock: returns the present in microseconds; None: the store's own clock.
         most: organizations to read at each tick.
+        named: returns the use of the named limits of an organization on a plan.
     """
 
     def __init__(
-        self, store: Store, organizations: Organizations, clock: Clock | None, most: int
+        self,
+        store: Store,
+        organizations: Organizations,
+        clock: Clock | None,
+        most: int,
+        named: Callable[[str, Plan], Awaitable[tuple[LimitUsage, ...]]],
     ) -> None:
         self._store = store
         self._organizations = organizations
         self._clock = clock
         self._most = most
+        self._named = named
         self._cursor: str | None = None
         self._latest: dict[str, tuple[int, Plan]] = {}
         """Latest use and plan of organizations."""
@@ -164,6 +177,8 @@ class Activity:
             status_of(plan, reading).usage,
             full,
             until,
+            await self._named(id, plan),
+            await leases_of(self._store, id, now),
             rates,
         )
         return activity, {key.id: key.request_count for key in keys}

@@ -322,7 +322,7 @@ class Explanations:
         plan = self._plans.plan_of(assigned, await self._store.now() if now is None else now)
         temporary = dict(plan.ends)
         whole = await self._store.peek(organization, plan.windows, now)
-        leased = await self._leased(organization, now)
+        leased = await leases_of(self._store, organization, now)
         out = 0 if leased is None else leased.units
         windows: list[WindowExplanation] = []
         refused: Reason | None = None
@@ -361,13 +361,6 @@ class Explanations:
             leased,
             request.unjudged(key),
         )
-
-    async def _leased(self, organization: str, now: int | None) -> LeasesExplanation | None:
-        """Return the quota leases that are out; None: there is none."""
-        leases = out(await self._store.quota_leases(organization, now))
-        if not leases:
-            return None
-        return LeasesExplanation(units_out(leases), max(lease.deadline for lease in leases))
 
     async def _window(
         self,
@@ -532,6 +525,14 @@ class _Request(NamedTuple):
         cause = f"The request needs the scope {lacking}, and the key has {' '.join(key.scopes)}"
         remedy = "use another key, or give it the scope by 'lockgate keys update --scope'."
         return Reason(InsufficientScope.code, None, f"{cause}: {remedy}", f"{cause}.")
+
+
+async def leases_of(store: Store, organization: str, now: int | None) -> LeasesExplanation | None:
+    """Return the quota leases of an organization that are out; None: there is none."""
+    leases = out(await store.quota_leases(organization, now))
+    if not leases:
+        return None
+    return LeasesExplanation(units_out(leases), max(lease.deadline for lease in leases))
 
 
 def _check_address(address: str | None) -> None:

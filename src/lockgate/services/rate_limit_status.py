@@ -37,6 +37,16 @@ class LimitUsage(NamedTuple):
     held: int = 0
     """The units of the holds that are out."""
 
+    @property
+    def title(self) -> str:
+        """The name of the limit and its window, as in ``export hour``."""
+        return f"{self.name} {self.type}"
+
+    @property
+    def text(self) -> str:
+        """The use in words, as in ``340 of 1000, 300 held``."""
+        return f"{self.used} of {self.limit}{f', {self.held} held' if self.held else ''}"
+
 
 def limit_usage(limits: LimitWindows, reading: Reading) -> tuple[LimitUsage, ...]:
     """Return the usage of named limits from a reading of them alone."""
