@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from lockgate.core.timestamps import DAY, HOUR, MINUTE
 from lockgate.core.usage_history import (
     BYTES_AT_MOST,
     LEVELS,
+    LIMITS_AT_MOST,
     OTHER,
     By,
     Cell,
@@ -20,10 +22,12 @@ from lockgate.core.usage_history import (
     UsageHistory,
     added,
     by_status,
+    kind_of_limit,
 )
 
 NOW = 1_700_000_000 * 1_000_000
 KINDS = ("minute", "hour", "day", "concurrent", "INSUFFICIENT_SCOPE", "KEY_REVOKED", "TEAPOT")
+NAMED = tuple(kind_of_limit(f"limit-{number}") for number in range(LIMITS_AT_MOST))
 BYS: tuple[By, ...] = ("minute", "hour", "day")
 
 
@@ -67,7 +71,8 @@ steps = st.one_of(
     st.sampled_from([-DAY, DAY, 30 * DAY, 500 * DAY, -500 * DAY, 20 * 365 * DAY]),
 )
 increments = st.lists(
-    st.tuples(steps, st.none() | st.sampled_from(KINDS), st.integers(1, 2**53 - 1)), max_size=120
+    st.tuples(steps, st.none() | st.sampled_from(KINDS + NAMED), st.integers(1, 2**53 - 1)),
+    max_size=120,
 )
 
 
@@ -175,7 +180,63 @@ def test_damaged_bytes_are_an_error_to_read_and_begun_anew_to_add(damaged: bytes
 def test_the_bytes_of_a_later_release_are_left_alone() -> None:
     addition = UsageHistory()
     addition.admit(NOW, 3)
-    assert added(b"\x02later", addition) == b"\x02later"
+    assert added(b"\x03later", addition) == b"\x03later"
+
+
+def test_refusals_by_named_limits_are_told_by_name_whatever_the_order() -> None:
+    parts: list[UsageHistory] = []
+    for names in (("export", "tokens"), ("tokens", "heavy"), ("heavy",)):
+        part = UsageHistory()
+        for name in names:
+            part.refuse(NOW, kind_of_limit(name))
+        part.refuse(NOW, "minute")
+        parts.append(part)
+    for order in permutations(parts):
+        value: bytes | None = None
+        for part in order:
+            value = added(value, part)
+        (cell,) = UsageHistory.decode(value).cells("hour", NOW)
+        expected = {"limit:export": 1, "limit:tokens": 2, "limit:heavy": 2, "minute": 3}
+        assert cell.refused == expected
+        assert by_status(cell.refused) == {"429": 8}
+
+
+def test_limits_beyond_the_most_are_counted_together_until_one_is_forgotten() -> None:
+    history = UsageHistory()
+    for name in range(LIMITS_AT_MOST + 2):
+        history.refuse(NOW, kind_of_limit(f"limit-{name}"))
+    (cell,) = history.cells("day", NOW)
+    assert cell.refused == {**dict.fromkeys(NAMED, 1), "limit": 2}
+    for day in range(1, 401):  # The first cells leave, and with them the names.
+        later = UsageHistory()
+        later.refuse(NOW + day * DAY, "minute")
+        history.merge(later)
+    history.refuse(NOW + 400 * DAY, kind_of_limit("late"))
+    assert history.cells("day", NOW + 400 * DAY)[-1].refused == {"minute": 1, "limit:late": 1}
+
+
+def test_a_history_without_refusals_by_limits_has_the_bytes_of_before() -> None:
+    history = UsageHistory()
+    history.refuse(NOW, "minute", 3)
+    value = history.encode()
+    assert value[0] == 1 and value.endswith(b"[null, null]")
+    history.refuse(NOW, kind_of_limit("export"))
+    assert history.encode()[0] == 2  # A release that cannot read it leaves it alone.
+
+
+def test_the_history_with_the_longest_texts_is_bounded() -> None:
+    value: bytes | None = None
+    for day in range(420):
+        addition = UsageHistory()
+        addition.seen('"' * 64, NOW + day)
+        addition.failed('"' * 64, NOW + day)
+        for at in (day * DAY, 419 * DAY + day * HOUR, 450 * DAY + day * MINUTE):
+            addition.admit(NOW + at, 1)
+            for number in range(LIMITS_AT_MOST):
+                addition.refuse(NOW + at, kind_of_limit(f"{number:_<64}"))
+        value = added(value, addition)
+    assert value is not None
+    assert BYTES_AT_MOST - 1024 < len(value) <= BYTES_AT_MOST
 
 
 @pytest.mark.parametrize("window", [name for name, _ in SPANS.values()])

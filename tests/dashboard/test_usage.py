@@ -91,8 +91,9 @@ def test_named_limits_are_shown_beside_the_plan_and_on_the_page_of_their_key() -
                 run(person.gate.authenticate(texts[1], limits=[HEAVY]))
         page = person.get("/usage?by=minute")
         page.sees("Limits of single operations", "export, last hour", "3 of 3", "Full until")
-        page.sees("export, last 15 minutes", "3 of 50", "limit of a single operation was reached")
-        assert "heavy" not in page.text
+        page.sees("export, last 15 minutes", "3 of 50", "The limit export was reached")
+        page.sees("The limit heavy was reached")
+        assert "heavy, last" not in page.text
         assert page.html.count('role="meter"') == 6
         live = {meter["name"]: meter for meter in person.client.get("/settings/usage.json").json()}
         assert (live["export-hour"]["level"], live["export-hour"]["percent"]) == ("full", 100.0)

@@ -293,13 +293,21 @@ for _ in range(5):
 """
 
 
-def test_a_refused_hold_counts_as_one_of_a_named_limit() -> None:
+def test_a_refusal_by_a_named_limit_or_a_hold_is_told_by_the_name_of_the_limit() -> None:
     """Not as one of the plan's minute, which has room."""
     gate = Gate(MemoryStore(), brand="acme", usage_history=True)
     for rates in ("5/minute", "5/15 minutes"):
         with pytest.raises(RateLimitExceeded):
             run(gate.holds.take("org_1", {Limit(f"tokens-{len(rates)}", rates): 6}))
-    assert run(gate.usage("org_1")).refused == {"limit": 2}
+    export = Limit("export", "1/hour")
+    key = run(gate.keys.create("org_1", "ci"))
+    for _ in range(4):
+        with suppress(RateLimitExceeded):
+            run(gate.authenticate(key.text, limits=[export]))
+    report = run(gate.usage("org_1"))
+    assert report.refused == {"limit:tokens-8": 1, "limit:tokens-12": 1, "limit:export": 3}
+    assert report.statuses == {"429": 5}
+    assert run(gate.usage("org_1", key.key.id)).refused == {"limit:export": 3}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,6 +11,10 @@ it made new ones, instead of all. Cells outside of the level's span are kept and
 A history has at most :data:`BYTES_AT_MOST` bytes. In a level with too many different refusals the
 oldest cells keep their number only (:data:`OTHER`). Admitted units and the total number of refusals
 are always exact.
+
+Refusals by a named limit, or by its budget for holds, are told by the name of the limit, for up to
+:data:`LIMITS_AT_MOST` limits at a time; those of further limits are counted together. A history
+without such refusals keeps no names.
 """
 
 import json
@@ -43,7 +47,8 @@ LEVELS: Final[Mapping[By, Level]] = MappingProxyType(
         "day": Level(DAY, 400, 820),
     }
 )
-BYTES_AT_MOST: Final = 16 * 1024
+BYTES_AT_MOST: Final = 17 * 1024
+LIMITS_AT_MOST: Final = 14
 KEPT_DAYS: Final = 401
 """Days after its last one for which a history is kept: from then on it shows nothing."""
 
@@ -64,14 +69,18 @@ _STATUSES: Final[Mapping[str, str]] = {
 }
 """The status of each kind of refusal; the others are not known by status."""
 
+_OF_LIMIT: Final = "limit:"
 _ADMITTED, _OTHER = 0, 31
+_SLOTS: Final = range(_OTHER - 1, _OTHER - 1 - LIMITS_AT_MOST, -1)
+"""The numbers of refusals by named limits. Which name has which is part of each history."""
 _BITS: Final = 5
 _NUMBERS: Final = {name: number for number, name in enumerate(_KINDS, 1)}
 _NAMES: Final = {**{number: name for name, number in _NUMBERS.items()}, _OTHER: OTHER}
 _LAST_INDEX: Final = 2**27 - 1
 """The minute up to which entries have 32 bits, in the year 2225."""
 _LARGEST: Final = 2**63 - 1
-_FORMAT: Final = 1
+_FORMAT, _WITH_LIMITS = 1, 2
+"""Of histories without and with the names of limits."""
 _HEAD: Final = Struct("<B3H")
 _TEXT_AT_MOST: Final = 64
 
@@ -84,8 +93,14 @@ class Cell(NamedTuple):
     admitted: int
     """Admitted units: the costs of the requests."""
     refused: Mapping[str, int]
-    """Refused requests by the full window (``minute``, ``hour``, ``day``, ``limit`` for the window
-    of a named limit, or ``concurrent`` for jobs), else by error code, else :data:`OTHER`."""
+    """Refused requests by the full window (``minute``, ``hour``, ``day``, ``limit:NAME`` of a
+    named limit, ``limit`` of further ones, or ``concurrent`` for jobs), else by error code, else
+    :data:`OTHER`."""
+
+
+def kind_of_limit(name: str) -> str:
+    """Return the kind of the refusals by a named limit, or by its budget for holds."""
+    return f"{_OF_LIMIT}{name}"
 
 
 def by_status(refused: Mapping[str, int]) -> dict[str, int]:
@@ -96,7 +111,7 @@ def by_status(refused: Mapping[str, int]) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for kind, number in refused.items():
-        status = _STATUSES.get(kind, OTHER)
+        status = _STATUSES.get(kind.partition(":")[0], OTHER)
         found[status] = found.get(status, 0) + number
     return dict(sorted(found.items()))
 
@@ -116,11 +131,13 @@ class UsageHistory:
         error: the code of the latest refusal.
     """
 
-    __slots__ = ("_levels", "address", "error")
+    __slots__ = ("_levels", "_limits", "address", "error")
 
     def __init__(self) -> None:
         # By level, numbers by entry: the index of a cell, followed by five bits for the kind.
         self._levels: tuple[dict[int, int], ...] = ({}, {}, {})
+        self._limits: dict[str, int] = {}
+        """The kinds of refusals by named limits, by the name of the limit."""
         self.address: Last | None = None
         self.error: Last | None = None
 
@@ -129,8 +146,8 @@ class UsageHistory:
         self._add(at, _ADMITTED, units)
 
     def refuse(self, at: int, kind: str, number: int = 1) -> None:
-        """Add refused requests at an instant, by full window or error code."""
-        self._add(at, _NUMBERS.get(kind, _OTHER), number)
+        """Add refused requests at an instant, by full window, :func:`kind_of_limit` or code."""
+        self._add(at, self._number(kind), number)
 
     def seen(self, address: str, at: int) -> None:
         """Note a client address."""
@@ -145,14 +162,33 @@ class UsageHistory:
             entry = min(max(at // span, 0), _LAST_INDEX) << _BITS | kind
             entries[entry] = min(entries.get(entry, 0) + number, _LARGEST)
 
+    def _number(self, kind: str) -> int:
+        """Return the number of a kind of refusals; a limit gets one that is free."""
+        if not kind.startswith(_OF_LIMIT):
+            return _NUMBERS.get(kind, _OTHER)
+        name = kind.removeprefix(_OF_LIMIT)
+        if name not in self._limits:
+            taken = self._limits.values()
+            free = next((slot for slot in _SLOTS if slot not in taken), None)
+            if free is None:
+                return _NUMBERS["limit"]
+            self._limits[name] = free
+        return self._limits[name]
+
     def merge(self, other: "UsageHistory") -> None:
         """Add all of another history to this one, and drop what exceeds the levels."""
+        mine = {slot: self._number(kind_of_limit(name)) for name, slot in other._limits.items()}
         for level, entries, more in zip(LEVELS.values(), self._levels, other._levels, strict=True):
             before = len(entries)
-            for entry, number in more.items():
+            for theirs, number in more.items():
+                kind = theirs & _OTHER
+                entry = theirs - kind + mine.get(kind, kind) if mine else theirs
                 entries[entry] = min(entries.get(entry, 0) + number, _LARGEST)
             if len(entries) > before:
                 _trim(level, entries)
+        if self._limits:
+            used = {entry & _OTHER for entries in self._levels for entry in entries}
+            self._limits = {name: slot for name, slot in self._limits.items() if slot in used}
         self.address = _later(self.address, other.address)
         self.error = _later(self.error, other.error)
 
@@ -164,6 +200,7 @@ class UsageHistory:
         """
         level, newest = LEVELS[by], now // LEVELS[by].span
         entries = self._levels[list(LEVELS).index(by)]
+        names = {**_NAMES, **{slot: kind_of_limit(name) for name, slot in self._limits.items()}}
         admitted: dict[int, int] = {}
         refused: dict[int, dict[str, int]] = {}
         for entry, number in sorted(entries.items()):
@@ -174,7 +211,7 @@ class UsageHistory:
             if kind == _ADMITTED:
                 admitted[index] = number
             else:
-                name = _NAMES.get(kind, OTHER)  # A later release may have more.
+                name = names.get(kind, OTHER)  # A later release may have more.
                 mine = refused.setdefault(index, {})
                 mine[name] = mine.get(name, 0) + number
         return tuple(
@@ -194,12 +231,16 @@ class UsageHistory:
 
     def encode(self) -> bytes:
         """Return the history as bytes: at most :data:`BYTES_AT_MOST` after :meth:`merge`."""
-        parts = [_HEAD.pack(_FORMAT, *map(len, self._levels))]
+        texts: list[object] = [self.address, self.error]
+        if self._limits:
+            texts.append(self._limits)
+        format = _WITH_LIMITS if self._limits else _FORMAT
+        parts = [_HEAD.pack(format, *map(len, self._levels))]
         for entries in self._levels:
             order = sorted(entries)
             parts.append(pack(f"<{len(order)}I", *order))
             parts.append(pack(f"<{len(order)}Q", *map(entries.__getitem__, order)))
-        parts.append(json.dumps([self.address, self.error]).encode())
+        parts.append(json.dumps(texts).encode())
         return b"".join(parts)
 
     @classmethod
@@ -214,8 +255,11 @@ class UsageHistory:
         if value is None:
             return history
         format, *lengths = _HEAD.unpack_from(value)
-        if format != _FORMAT:
-            raise ValueError(f"A usage history has format {format}; this release reads {_FORMAT}.")
+        if format not in (_FORMAT, _WITH_LIMITS):
+            raise ValueError(
+                f"A usage history has format {format}; this release reads {_FORMAT} and "
+                f"{_WITH_LIMITS}."
+            )
         at, levels = _HEAD.size, list[dict[int, int]]()
         for length in lengths:
             entries = unpack_from(f"<{length}I", value, at)
@@ -223,7 +267,9 @@ class UsageHistory:
             levels.append(dict(zip(entries, numbers, strict=True)))
             at += 12 * length
         history._levels = tuple(levels)
-        address, error = cast(list[Any], json.loads(value[at:]))
+        address, error, *limits = cast(list[Any], json.loads(value[at:]))
+        for names in limits:
+            history._limits = names
         history.address = None if address is None else Last(*address)
         history.error = None if error is None else Last(*error)
         return history
@@ -235,7 +281,7 @@ def added(value: bytes | None, addition: UsageHistory) -> bytes:
     Damaged bytes are replaced. Those of a later release are returned unchanged, so that a release
     that was rolled back leaves them alone.
     """
-    if value and value[0] > _FORMAT:
+    if value and value[0] > _WITH_LIMITS:
         return value
     try:
         history = UsageHistory.decode(value)

@@ -224,6 +224,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "refused.hour": "The limit of the hour was reached",
         "refused.day": "The limit of the day was reached",
         "refused.limit": "The limit of a single operation was reached",
+        "refused.named": "The limit {name} was reached",
         "refused.concurrent": "All job slots were taken",
         "refused.INSUFFICIENT_SCOPE": "The key lacked the scope",
         "refused.KEY_REVOKED": "The key was revoked",

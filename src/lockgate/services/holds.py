@@ -21,6 +21,7 @@ from ..core.limits import Limit, bound, check_limits, check_names
 from ..core.plans import ID_MAX_LENGTH, is_id, is_number, is_whole
 from ..core.sliding_window import LARGEST, Window
 from ..core.timestamps import SECOND, whole_seconds
+from ..core.usage_history import kind_of_limit
 from ..errors import (
     ConfigurationError,
     InvalidRequest,
@@ -171,12 +172,13 @@ class Holds:
         if not answer.done:
             refusal = _refusal(named, asked, answer)
             name = refusal.limit_name
+            assert name is not None, "a hold is of named limits"
             self._events.emit(
                 "hold_refused", organization=organization, limit_name=name, units=refusal.cost
             )
             if self._recorder is not None:
                 handle = None if key is None else key.handle
-                self._recorder.refuse(organization, handle, "limit", refusal.code)
+                self._recorder.refuse(organization, handle, kind_of_limit(name), refusal.code)
             raise refusal
         return TakenHold(str(id), {name: by_name[name] for name in named.names}, lasts)
 

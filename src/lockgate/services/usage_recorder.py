@@ -13,7 +13,7 @@ from typing import Final, TypeVar, cast
 from ..clock import Clock, wall_clock
 from ..core.client_address import budget_of
 from ..core.timestamps import MINUTE
-from ..core.usage_history import UsageHistory
+from ..core.usage_history import UsageHistory, kind_of_limit
 from ..errors import ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events, logger
 from ..principal import Principal
@@ -135,7 +135,8 @@ class UsageRecorder:
             handle = principal.key.handle
         kind = refusal.code
         if isinstance(refusal, RateLimitExceeded):
-            kind = refusal.type if refusal.limit_name is None else "limit"
+            name = refusal.limit_name
+            kind = refusal.type if name is None else kind_of_limit(name)
         at = self._clock() if measured is None or principal is None else measured[1].now
         self.refuse(refusal.organization, handle, kind, refusal.code, address, at)
 
@@ -153,7 +154,7 @@ class UsageRecorder:
         Args:
             organization: the organization's id.
             handle: the handle of the key; None: a session, or the organization as a whole.
-            kind: the full window, or the error code.
+            kind: the full window, that of a named limit, or the error code.
             code: the error code.
             address: the client's address, if known.
             at: the instant in microseconds; None: now.
