@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,53 @@ def test_calendar_quotas_may_be_soft_and_of_a_time_zone(
     assert quota in capsys.readouterr().out
 
 
+def test_calendar_quotas_may_start_on_the_day_of_a_contract(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Generated traffic begins on 2024-10-04, so the period of 45 days has two months or three."""
+    month = ["--limit", "credits=100/month", "--rpm", "60", "--rph", "1000"]
+    traffic = ["--rate", "1/hour", "--for", "45d", "--pattern", "steady", "--json"]
+    admitted: list[int] = []
+    for starts in ([], ["--starts", "2020-01-10"]):
+        assert main(["simulate", *month, *traffic, *starts]) == 0
+        admitted.append(json.loads(capsys.readouterr().out)["admitted"])
+    assert admitted == [200, 300]
+
+
+def test_each_made_up_call_may_cost_more(capsys: pytest.CaptureFixture[str]) -> None:
+    traffic = ["--rate", "10/minute", "--for", "1m", "--pattern", "steady", "--cost", "3"]
+    assert main(["simulate", *traffic]) == 0
+    assert "free: 3 of 10 calls admitted" in capsys.readouterr().out
+
+
+def test_each_call_may_hold_units_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two calls a second; each holds 100 of 1,000 units for 2 s, and then has used 10."""
+    traffic = ["--plan", "enterprise", "--rate", "2/second", "--for", "1m", "--pattern", "steady"]
+    hold = ["--hold", "tokens=1000/minute", "--units", "100"]
+    assert main(["simulate", *traffic, *hold, "--used", "10", "--lasts", "2s"]) == 0
+    said = capsys.readouterr().out
+    # Four calls run at a time until 600 units are used; from then on fewer do.
+    assert "any tokens minute: at most 1,000 of 1,000, 32 refused" in said
+    assert "enterprise: 88 of 120 calls admitted" in said
+    assert main(["simulate", *traffic, *hold, "--json"]) == 0  # All units are used.
+    told = json.loads(capsys.readouterr().out)
+    assert (told["admitted"], told["refused"]) == (10, 110)
+    assert told["windows"][-1] == {
+        "name": "tokens minute",
+        "limit": 1000,
+        "worst": 1000,
+        "refused": 110,
+    }
+
+
+def test_wrong_arguments_print_no_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--zone", "Europe/Berlin"], ["--svg", "/nowhere/at/all"]):
+        assert main(["simulate", *wrong]) == 2
+        assert capsys.readouterr().out == ""
+    assert main(["simulate", "--seed", "7"]) == 0
+    assert capsys.readouterr().out.startswith("random traffic of --seed 7\n")
+
+
 def test_a_trace_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "# when, cost\n1767225600\n1767225600.25,3\n\n2026-01-01T00:00:01Z\n2026-01-01\n"
     start = 1_767_225_600 * SECOND
@@ -90,6 +138,10 @@ def test_rates_and_spans() -> None:
         (["--soft", "--limit", "export=3/hour"], "--zone and --soft are for calendar quotas"),
         (["--zone", "Europe/Berlin"], "--zone and --soft are for calendar quotas"),
         (["--zone", "Nowhere", "--limit", "credits=9/month"], "has the zone 'Nowhere'"),
+        (["--starts", "2024-01-15"], "are for calendar quotas"),
+        (["--used", "3"], "--units and --used are for --hold"),
+        (["--cost", "2", "--trace", "-"], "--cost is for made-up calls"),
+        (["--hold", "t=9/hour", "--limit", "t=9/hour"], "is charged and held of"),
         (["--plan", "golden"], "There is no plan 'golden'"),
         (["--rpm", "-1"], "use a whole number from 0"),
         (["--rate", "15"], "use a rate such as 90/minute"),

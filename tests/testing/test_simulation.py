@@ -6,11 +6,15 @@ from xml.etree import ElementTree as Tree
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from lockgate import ConfigurationError, MemoryStore, Plan, run
+from lockgate import ConfigurationError, Gate, Limit, MemoryStore, Plan, run
 from lockgate.core.plans import FREE
 from lockgate.core.timestamps import DAY, SECOND
-from lockgate.testing import Arrival, HandClock, assert_never_exceeds, plot, simulate
+from lockgate.errors import RateLimitExceeded
+from lockgate.options import HoldOptions
+from lockgate.testing import Arrival, HandClock, Holding, assert_never_exceeds, plot, simulate
+from lockgate.testing.factories import OPEN
 from lockgate.testing.strategies import arrivals, plans
 
 
@@ -41,6 +45,52 @@ def test_the_timeline_holds_every_call(plan: Plan, trace: list[Arrival]) -> None
 def test_a_cost_is_at_least_one() -> None:
     with pytest.raises(ConfigurationError, match="at least 1, not 0"):
         simulate(FREE, [Arrival(1, 0)])
+
+
+@given(arrivals(), st.integers(1, 40), st.integers(0, 50), st.integers(0, 90))
+def test_holds_of_a_simulation_equal_those_of_a_store(
+    trace: list[Arrival], units: int, used: int, seconds: int
+) -> None:
+    tokens = Limit("tokens", "100/minute;150/15 minutes")
+    span = seconds * SECOND
+    simulation = simulate(OPEN, trace, (), Holding((tokens,), units, used, span))
+    clock = HandClock(0)
+    holds = HoldOptions(seconds=3600)
+    gate = Gate(MemoryStore(), brand="acme", clock=clock, hold_options=holds)
+    ends: list[tuple[int, str]] = []
+
+    def settle(until: int) -> None:
+        while ends and ends[0][0] <= until:
+            clock.now, id = ends.pop(0)
+            assert run(gate.holds.settle(id, used))
+
+    for outcome in simulation.outcomes:
+        assert outcome.reading.allowed and outcome.hold is not None
+        settle(outcome.arrival.at)
+        clock.now = outcome.arrival.at
+        if outcome.allowed:
+            ends.append((clock.now + span, run(gate.holds.take("org_1", {tokens: units})).id))
+        else:
+            with pytest.raises(RateLimitExceeded) as refused:
+                run(gate.holds.take("org_1", {tokens: units}))
+            assert refused.value.held in outcome.hold.units
+        usage = run(gate.holds.usage("org_1"))
+        assert tuple(one.used for one in usage) == outcome.hold.used
+    assert sum(one.refused for one in simulation.windows()) == len(simulation.refused)
+
+
+@pytest.mark.parametrize(
+    "holding",
+    [
+        Holding((), 1, 1, 0),
+        Holding((Limit("logins", "5/minute", by="address"),), 1, 1, 0),
+        Holding((Limit("tokens", "5/minute"),), 0, 0, 0),
+        Holding((Limit("tokens", "5/minute"),), 1, -1, 0),
+    ],
+)
+def test_holds_that_no_gate_takes_are_refused(holding: Holding) -> None:
+    with pytest.raises(ConfigurationError, match="A hold takes"):
+        simulate(FREE, [1], (), holding)
 
 
 def test_the_plots_show_the_simulation() -> None:

@@ -12,11 +12,12 @@ from typing import Any, Final, TypeVar
 import click
 
 from ..core.limits import Limit
+from ..core.periods import FIRST
 from ..core.plans import LIMITS, Plan, PlanBook
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND, iso8601
 from ..errors import ConfigurationError
 from ..testing import plot
-from ..testing.simulation import Simulation
+from ..testing.simulation import Holding, Simulation
 from ..testing.simulation import simulate as simulated
 from ..testing.trace import Arrival
 from .limit_rates import EACH
@@ -98,6 +99,24 @@ def _window_options(command: F) -> F:
     metavar="NAME=RATES",
     help="a named limit of these calls, such as export=3/hour; may be repeated",
 )
+@click.option("--cost", type=click.IntRange(1), help="units of each made-up call (1)")
+@click.option(
+    "--hold",
+    "held",
+    callback=_limits,
+    multiple=True,
+    metavar="NAME=RATES",
+    help="a limit that each call holds units of, such as tokens=90000/minute; may be repeated",
+)
+@click.option("--units", type=click.IntRange(1), help="that a call holds of each such limit (1)")
+@click.option("--used", type=click.IntRange(0), help="those that it has used at its end (all)")
+@click.option("--lasts", callback=_span, metavar="SPAN", default="10s", help="until a call ends")
+@click.option(
+    "--starts",
+    type=click.DateTime(["%Y-%m-%d"]),
+    metavar="DATE",
+    help="first day of some period of calendar quotas (the first)",
+)
 @click.option("--zone", default="UTC", show_default=True, help="time zone of calendar quotas")
 @click.option("--soft", is_flag=True, help="let calendar quotas admit more than their limit")
 @json_option
@@ -110,6 +129,12 @@ def simulate(
     seed: int,
     svg: str | None,
     named: list[Limit],
+    cost: int | None,
+    held: list[Limit],
+    units: int | None,
+    used: int | None,
+    lasts: int,
+    starts: datetime | None,
     zone: str,
     *,
     soft: bool,
@@ -117,20 +142,40 @@ def simulate(
     as_json: bool,
     **limits: int | None,
 ) -> int:
-    """Show what a plan does to traffic."""
+    """Show what a plan does to traffic.
+
+    With --hold each admitted call holds --units of the limit until it ends, and has then used
+    --used of them: the rest is free again. A call whose units do not fit is refused.
+    """
     plan = plan_of(name, limits, exact=exact)
-    arrivals = made_up(pattern, rate, span, seed) if trace is None else read_trace(trace)
+    if trace is None:
+        arrivals = made_up(pattern, rate, span, seed, cost or 1)
+    elif cost is None:
+        arrivals = read_trace(trace)
+    else:
+        raise click.UsageError("--cost is for made-up calls: write a cost behind each of a trace.")
+    if not held and (units, used) != (None, None):
+        raise click.UsageError("--units and --used are for --hold, such as tokens=90000/minute.")
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")  # Not every terminal has the plot's characters.
-    if trace is None and pattern == "random" and not as_json:
-        print(f"random traffic of --seed {seed}")
-    named = [replace(one, zone=zone, soft=soft) if any(one.quotas) else one for one in named]
-    if (soft or zone != "UTC") and not any(one.quotas for one in named):
+    if (soft or zone != "UTC" or starts) and not any(one.quotas for one in (*named, *held)):
         raise ConfigurationError(
-            "--zone and --soft are for calendar quotas, such as --limit credits=1000000/month."
+            "--starts, --zone and --soft are for calendar quotas, such as --limit "
+            "credits=1000000/month."
         )
-    return run(plan, arrivals, svg, named, as_json=as_json)
+    day = FIRST if starts is None else starts.date()
+    named, held = (
+        [
+            replace(one, zone=zone, soft=soft, starts=day) if any(one.quotas) else one
+            for one in limits
+        ]
+        for limits in (named, held)
+    )
+    most = units or 1
+    holding = Holding(tuple(held), most, most if used is None else used, lasts) if held else None
+    note = f"random traffic of --seed {seed}" if trace is None and pattern == "random" else None
+    return run(plan, arrivals, svg, named, holding, note=note, as_json=as_json)
 
 
 def run(
@@ -138,13 +183,15 @@ def run(
     arrivals: Iterable[Arrival],
     svg: str | None,
     limits: Sequence[Limit] = (),
+    holding: Holding | None = None,
     *,
+    note: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Simulate, print what the callers saw, and draw it.
+    """Simulate, draw what the callers saw, and print it below a note.
 
     Raises:
-        ConfigurationError: there are too many calls.
+        ConfigurationError: there are too many calls, or the limits do not fit together.
         OSError: the picture cannot be written.
     """
     calls: list[Arrival] = []
@@ -152,14 +199,16 @@ def run(
         if len(calls) == CALLS_AT_MOST:
             raise ConfigurationError(f"These are more than {CALLS_AT_MOST:,} calls: take fewer.")
         calls.append(arrival)
-    simulation = simulated(plan, calls, limits)
-    if as_json:
-        print_json(document(simulation))
-    else:
-        print(summary(simulation))
-        print(plot.terminal(simulation))
+    simulation = simulated(plan, calls, limits, holding)
     if svg is not None:
         Path(svg).write_text(plot.svg(simulation), encoding="utf-8")
+    if as_json:
+        print_json(document(simulation))
+        return 0
+    if note is not None:
+        print(note)
+    print(summary(simulation))
+    print(plot.terminal(simulation))
     return 0
 
 
@@ -210,7 +259,9 @@ def plan_of(name: str, limits: dict[str, int | None], *, exact: bool) -> Plan:
     return replace(plan, name=full_name, resolution=resolution)
 
 
-def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterator[Arrival]:
+def made_up(
+    pattern: str, rate: tuple[int, int], span: int, seed: int, cost: int = 1
+) -> Iterator[Arrival]:
     """Generate traffic of a rate for a span of time.
 
     Args:
@@ -219,19 +270,20 @@ def made_up(pattern: str, rate: tuple[int, int], span: int, seed: int) -> Iterat
         rate: the number of calls in a period, and the period in microseconds.
         span: the duration, in microseconds.
         seed: seeds ``random``, for repeatable traffic.
+        cost: the units of each call.
     """
     times, unit = rate
     if pattern == "steady":
         yield from (
-            Arrival(START + number * unit // times) for number in range(times * span // unit)
+            Arrival(START + number * unit // times, cost) for number in range(times * span // unit)
         )
     elif pattern == "bursts":
-        yield from (Arrival(START + at) for at in range(0, span, unit) for _ in range(times))
+        yield from (Arrival(START + at, cost) for at in range(0, span, unit) for _ in range(times))
     else:
         random = Random(seed)  # noqa: S311 - traffic is no secret
         at = random.expovariate(times / unit)
         while at < span:
-            yield Arrival(START + int(at))
+            yield Arrival(START + int(at), cost)
             at += random.expovariate(times / unit)
 
 

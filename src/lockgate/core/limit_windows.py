@@ -52,6 +52,16 @@ class LimitWindows(NamedTuple):
             tuple([one and one.period(now, organization) for one in self.quotas]),
         )
 
+    def of(self, organization: str) -> "LimitWindows":
+        """Return the windows with the calendars of an organization, whose first days are dates.
+
+        Raises:
+            ConfigurationError: the function of the host returned no date, or raised an exception.
+        """
+        if not self.quotas:
+            return self
+        return self._replace(quotas=tuple(one and one.of(organization) for one in self.quotas))
+
     @property
     def marks(self) -> tuple[int | None, ...]:
         """The limit of each window, soft quotas included."""

@@ -155,7 +155,7 @@ class Holds:
                 "hold units of limits by organization."
             )
         found = bound(taken, None if key is None else key.id)
-        named = _NO_WINDOWS if found is None else _of(organization, budgets(found))
+        named = _NO_WINDOWS if found is None else budgets(found).of(organization)
         by_name = {limit.name: number for limit, number in units.items()}
         asked = tuple(by_name[name] for name in named.names)
         if found is None and self._uncounted.is_due():
@@ -273,7 +273,7 @@ class Holds:
         if found is None:
             return ()
         with asking(self._events):
-            named = _of(organization, budgets(found))
+            named = budgets(found).of(organization)
             look = Look(named, (units,) * len(named.fields), self._at_most)
             answer = await self._store.hold(organization, look, self._now())
         rows: list[BudgetUsage] = []
@@ -389,13 +389,6 @@ class Holds:
 
     def _now(self) -> int | None:
         return self._clock() if self._clock else None
-
-
-def _of(organization: str, named: LimitWindows) -> LimitWindows:
-    """Return windows with the calendars of an organization."""
-    if not named.quotas:
-        return named
-    return named._replace(quotas=tuple(one and one.of(organization) for one in named.quotas))
 
 
 def _organization(given: object) -> str:

@@ -12,7 +12,7 @@ from .fixtures import Tenant, furnish
 from .guarantees import GUARANTEES, Broken
 from .history import Event, Recorder, Undecided, assert_linearizable
 from .limiters import assert_limiter_keeps
-from .simulation import Simulation, simulate
+from .simulation import Holding, Simulation, simulate
 from .trace import Arrival, assert_never_exceeds, worst
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Event",
     "FaultyStore",
     "HandClock",
+    "Holding",
     "MakeStore",
     "Recorder",
     "Simulation",

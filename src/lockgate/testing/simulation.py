@@ -1,14 +1,35 @@
 """Simulate a plan: apply the rule to a trace, without server, store or clock."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
+from ..core.holds import Budget, HoldAnswer, Settle, Take, apply, budgets
 from ..core.limit_hits import hit_limited
-from ..core.limits import Limit, bound, check_limits
+from ..core.limit_windows import LimitWindows
+from ..core.limits import Limit, bound, check_limits, check_names
 from ..core.plans import Plan
-from ..core.sliding_window import Cells, Reading, Window, empty_state
+from ..core.sliding_window import LARGEST, Cells, Reading, Window, empty_state
+from ..core.timestamps import MINUTE
 from ..errors import ConfigurationError
 from .trace import Arrival, Trace, in_order, worst
+
+HOLDS_AT_MOST: Final = 1000
+"""The most holds that one window has at a time, as :class:`~lockgate.options.HoldOptions` has it
+unless it is given another number."""
+
+
+class Holding(NamedTuple):
+    """Units that each admitted call holds, and settles later (D41)."""
+
+    limits: tuple[Limit, ...]
+    """The limits that the units are taken of, by organization or by key."""
+    units: int
+    """Of each limit, as the most that the call can use."""
+    used: int
+    """Of each limit, when the call ends."""
+    span: int
+    """From the call until it ends, in microseconds. The hold is renewed until then."""
 
 
 class Outcome(NamedTuple):
@@ -16,11 +37,18 @@ class Outcome(NamedTuple):
 
     arrival: Arrival
     reading: Reading
+    hold: HoldAnswer | None = None
+    """The answer to the taking of its hold; None: it takes none, or was refused before."""
 
     @property
     def allowed(self) -> bool:
-        """Whether the call was admitted."""
-        return self.reading.allowed
+        """Whether the call was admitted, and its units were taken."""
+        return self.reading.allowed and (self.hold is None or self.hold.done)
+
+    @property
+    def wait(self) -> int:
+        """The microseconds after which a refused call may fit; 0: it was admitted."""
+        return self.reading.wait if self.hold is None else self.hold.wait
 
 
 class Usage(NamedTuple):
@@ -30,7 +58,8 @@ class Usage(NamedTuple):
     """``minute``, ``hour`` or ``day``; of a named limit behind its name, as in ``export hour``."""
     limit: int | None
     worst: int
-    """The most admitted in any span of its length; of a calendar quota, in any of its periods."""
+    """The most admitted in any span of its length; of a calendar quota, in any of its periods; of
+    a limit that units are held of, the most used and held at any call."""
     refused: int
     """The number of calls that this window refused."""
 
@@ -51,10 +80,11 @@ class Simulation(NamedTuple):
     plan: Plan
     outcomes: tuple[Outcome, ...]
     limits: tuple[Limit, ...] = ()
+    holding: Holding | None = None
 
     @property
     def admitted(self) -> list[Arrival]:
-        """The calls that were admitted."""
+        """The calls that were admitted, and whose units were taken."""
         return [outcome.arrival for outcome in self.outcomes if outcome.allowed]
 
     @property
@@ -65,12 +95,17 @@ class Simulation(NamedTuple):
     @property
     def longest_wait(self) -> int:
         """Return the longest wait of any refusal, in microseconds."""
-        return max((outcome.reading.wait for outcome in self.outcomes), default=0)
+        return max((outcome.wait for outcome in self.outcomes), default=0)
 
     def windows(self) -> list[Usage]:
-        """Return each window of the plan, then each of the named limits: its limit, the most in any
-        span, and its refusals."""
-        admitted, by = self.admitted, [outcome.reading.refused_by for outcome in self.outcomes]
+        """Return each window of the plan, then each of the named limits, then those of holds: its
+        limit, the most in any span, and its refusals."""
+        charged = [one.arrival for one in self.outcomes if one.reading.allowed]
+        by = [outcome.reading.refused_by for outcome in self.outcomes]
+        return [*self._charged(charged, by), *self._held()]
+
+    def _charged(self, admitted: list[Arrival], by: list[int | None]) -> list[Usage]:
+        """Return the windows that each call is charged for."""
         return [
             Usage(
                 window.name,
@@ -82,6 +117,18 @@ class Simulation(NamedTuple):
                 zip(_windows(self.plan, self.limits), self._marks(), strict=True)
             )
         ]
+
+    def _held(self) -> Iterator[Usage]:
+        """Yield the windows that units are held of."""
+        if self.holding is None:
+            return
+        answers = [outcome.hold for outcome in self.outcomes if outcome.hold is not None]
+        by = [answer.refused_by for answer in answers]
+        named = _budgets_of(self.holding)
+        for index, name in enumerate(named.names):
+            most = max((answer.used[index] for answer in answers), default=0)
+            title = f"{name} {named.windows[index].name}"
+            yield Usage(title, named.marks[index], most, by.count(index))
 
     def _most(self, index: int) -> int:
         """Return the most that one period of a calendar quota counted."""
@@ -117,18 +164,24 @@ class Simulation(NamedTuple):
         return parts
 
 
-def simulate(plan: Plan, arrivals: Trace, limits: Sequence[Limit] = ()) -> Simulation:
+def simulate(
+    plan: Plan, arrivals: Trace, limits: Sequence[Limit] = (), holding: Holding | None = None
+) -> Simulation:
     """Return the outcome of each call of one organization under a plan.
 
     Args:
         plan: the organization's plan.
         arrivals: its calls in any order, as instants in microseconds or as arrivals with a cost.
         limits: named limits that all calls are charged for as well, with the same key.
+        holding: units that each call holds once it is admitted. A call whose units do not fit is
+            refused, and stays charged.
 
     Raises:
-        ConfigurationError: a cost below 1, or limits that no rule can have.
+        ConfigurationError: a cost below 1, or limits or units that no rule or hold can have.
     """
-    named = bound(check_limits(limits), "")
+    limits = check_limits(limits)
+    held = None if holding is None else _Held(holding, limits)
+    named = bound(limits, "")
     state, cells = empty_state(plan.windows), dict[str, Cells]()
     outcomes: list[Outcome] = []
     for arrival in in_order(arrivals):
@@ -141,8 +194,56 @@ def simulate(plan: Plan, arrivals: Trace, limits: Sequence[Limit] = ()) -> Simul
             state, plan.windows, before, extra, arrival.at, arrival.cost
         )
         cells.update(zip(fields, after, strict=True))
-        outcomes.append(Outcome(arrival, reading))
-    return Simulation(plan, tuple(outcomes), tuple(limits))
+        hold = held.take(arrival.at) if held is not None and reading.allowed else None
+        outcomes.append(Outcome(arrival, reading, hold))
+    return Simulation(plan, tuple(outcomes), limits, holding)
+
+
+class _Held:
+    """The holds of a simulation that are out, and the budgets that they are taken of."""
+
+    def __init__(self, holding: Holding, limits: Sequence[Limit]) -> None:
+        _, units, used, span = holding
+        check_limits(holding.limits, "A hold has")
+        if not holding.limits or not all(limit.is_inside for limit in holding.limits):
+            raise ConfigurationError("A hold takes units of limits by organization or by key.")
+        names = check_names(limits)
+        if both := [limit.name for limit in holding.limits if limit.name in names]:
+            raise ConfigurationError(
+                f"The limit {both[0]!r} is charged and held of, which count apart: rename one."
+            )
+        if not (1 <= units <= LARGEST and 0 <= used <= LARGEST and span >= 0):
+            raise ConfigurationError("A hold takes 1 to 2**53 - 1 units, and uses 0 to 2**53 - 1.")
+        self._named = _budgets_of(holding)
+        self._holding = holding
+        self._budgets: tuple[Budget | None, ...] = (None,) * len(self._named.fields)
+        self._out = deque[tuple[int, str]]()
+        """The instants at which holds are settled, and their ids."""
+        self._taken = 0
+
+    def take(self, now: int) -> HoldAnswer:
+        """Settle the holds that have ended until an instant, then take one."""
+        named, (_, units, used, span) = self._named, self._holding
+        number = len(named.fields)
+        while self._out and self._out[0][0] <= now:
+            at, id = self._out.popleft()
+            settle = Settle(id, named.fields, (used,) * number, named.quotas)
+            _, self._budgets = apply(settle, self._budgets, at)
+        self._taken += 1
+        id = f"{self._taken:032x}"
+        lasts = max(span + 1, MINUTE)  # A deadline after the end of the call.
+        take = Take(id, named, (units,) * number, lasts, HOLDS_AT_MOST)
+        answer, self._budgets = apply(take, self._budgets, now)
+        if answer.done:
+            self._out.append((now + span, id))
+        return answer
+
+
+def _budgets_of(holding: Holding) -> LimitWindows:
+    """Return the windows of the limits that units are held of."""
+    named = bound(holding.limits, "")
+    assert named is not None, "each of the limits is by organization or by key"
+    return budgets(named).of("")
 
 
 def _windows(plan: Plan, limits: Sequence[Limit]) -> list[Window]:
