@@ -324,11 +324,15 @@ def test_without_the_gate_of_the_service_explain_says_whose_numbers_it_judges_by
     assert main(["explain", "org_1"]) == 0
     plan = capsys.readouterr().out.splitlines()[1]
     assert plan.startswith("plan          free (with lockgate's numbers: ")
+    assert main(["orgs", "show", "org_1"]) == 0
+    assert "The limits are those of lockgate's plan 'free'" in capsys.readouterr().err
     own = ("--rpm", "6000", "--rph", "none", "--rpd", "none")
     assert main(["orgs", "limits", "org_1", *own]) == 0
     assert answer(capsys, "explain", "org_1")["built_in_plans"] is False
     assert main(["explain", "org_1"]) == 0
     assert "lockgate's numbers" not in capsys.readouterr().out
+    assert main(["orgs", "show", "org_1"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_without_the_gate_of_the_service_explain_judges_by_none_of_its_plans(

@@ -9,7 +9,6 @@ import click
 
 from ..core.access_rule import Rule
 from ..core.limits import Limit
-from ..core.plans import SPANS
 from ..core.scopes import Requirement, requirement
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
@@ -21,10 +20,10 @@ from ..services.explanations import (
     Reason,
     WindowExplanation,
 )
-from .organizations import leases_document, note_unknown
+from .organizations import built_in_plan, leases_document, note_unknown
 from .output import json_option, print_fields, print_json, print_table, read_secret
 from .routes import application_of, scopes_of
-from .settings import BUILT_IN, call, checked_id, gate_of, gate_option, store_option
+from .settings import call, checked_id, gate_of, gate_option, store_option
 
 
 @click.command()
@@ -97,7 +96,7 @@ def explain(
         )
         if not found.keys:
             await note_unknown(gate, found.organization)
-        return found, await _are_built_in(gate, found)
+        return found, await _is_built_in(gate, found)
 
     found, built_in = call(gate, work)
     if as_json:
@@ -106,16 +105,13 @@ def explain(
     _print(found, built_in=built_in)
 
 
-async def _are_built_in(gate: Gate, found: Explanation) -> bool:
-    """Return whether limits of an explanation are those of a built-in plan: no service was named.
+async def _is_built_in(gate: Gate, found: Explanation) -> bool:
+    """Return whether limits of an explanation are those of a built-in plan.
 
     Raises:
         ConfigurationError: the organization is on a plan of the service, which the gate lacks.
     """
-    if gate.plans is not BUILT_IN:
-        return False
-    limits = await gate.organizations.limits(found.organization)
-    if SPANS.keys() <= limits.own.keys() | limits.temporary.keys():
+    if await built_in_plan(gate, found.organization) is None:
         return False
     if found.assigned not in {None, *gate.plans.names}:
         raise ConfigurationError(

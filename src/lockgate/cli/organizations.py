@@ -9,7 +9,7 @@ import click
 
 from ..core.instants import Instant, datetime_of
 from ..core.limit_changes import read_limit
-from ..core.plans import LIMITS, Plan
+from ..core.plans import LIMITS, SPANS, Plan
 from ..core.timestamps import iso8601
 from ..errors import InvalidRequest, Problem
 from ..gate import Gate
@@ -20,7 +20,7 @@ from ..stores.answers import UnreadableState
 from .instants import read_end
 from .limit_rates import EACH
 from .output import json_option, plain, print_fields, print_json, print_table, progress
-from .settings import call, gate_of, gate_option, organization_argument, store_option
+from .settings import BUILT_IN, call, gate_of, gate_option, organization_argument, store_option
 
 _COUNTED: Final = {
     **{limit: f"requests {span}" for limit, span in EACH.items()},
@@ -114,6 +114,9 @@ def show(organization: str, named: str | None, store: str | None, *, as_json: bo
 
     async def work() -> Use:
         await note_unknown(gate, organization)
+        if (plan := await built_in_plan(gate, organization)) is not None:
+            note = "if the service has other plans, name its gate by --gate or LOCKGATE_GATE."
+            print(f"The limits are those of lockgate's plan {plan!r}: {note}", file=sys.stderr)
         return await read_status(gate, organization)
 
     print_status(organization, call(gate, work), as_json=as_json)
@@ -262,6 +265,19 @@ async def note_unknown(gate: Gate, organization: str) -> None:
     """Say on standard error that an organization is unknown, if it is: its id may be mistyped."""
     if not await gate.organizations.is_known(organization):
         print(f"{_unknown(gate, organization)}.", file=sys.stderr)
+
+
+async def built_in_plan(gate: Gate, organization: str) -> str | None:
+    """Return the built-in plan that an organization has here; None: its limits are known.
+
+    They are known by the gate of the service, and of an organization that has all windows' limits
+    itself.
+    """
+    if gate.plans is not BUILT_IN:
+        return None
+    found = await gate.organizations.limits(organization)
+    is_own = SPANS.keys() <= found.own.keys() | found.temporary.keys()
+    return None if is_own else found.plan.name
 
 
 async def _check_known(gate: Gate, organization: str) -> None:
