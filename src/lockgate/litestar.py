@@ -139,7 +139,8 @@ def protect(
             "The application does not check its routes: make it by "
             "Litestar(..., middleware=[lockgate.litestar.RouteMiddleware])."
         )
-    app.exception_handlers.setdefault(Refusal, _answer)
+    handlers = cast(dict[Any, Any], app.exception_handlers)  # pyright: ignore[reportUnknownMemberType] - Litestar's own types
+    handlers.setdefault(Refusal, _answer)
     if gate.has_operations and not any(route.gate for route in routes(app)):
         for handler in operations(gate):
             app.register(handler)
