@@ -18,7 +18,7 @@ without such refusals keeps no names.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from struct import Struct, pack, unpack_from
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, Self, cast
@@ -180,9 +180,7 @@ class UsageHistory:
         mine = {slot: self._number(kind_of_limit(name)) for name, slot in other._limits.items()}
         for level, entries, more in zip(LEVELS.values(), self._levels, other._levels, strict=True):
             before = len(entries)
-            for theirs, number in more.items():
-                kind = theirs & _OTHER
-                entry = theirs - kind + mine.get(kind, kind) if mine else theirs
+            for entry, number in _renumbered(more, mine) if mine else more.items():
                 entries[entry] = min(entries.get(entry, 0) + number, _LARGEST)
             if len(entries) > before:
                 _trim(level, entries)
@@ -301,6 +299,13 @@ def _later(one: Last | None, other: Last | None) -> Last | None:
 def _plain(text: str) -> str:
     """Return a text of at most 64 printable ASCII characters, which bounds its encoding."""
     return "".join(c if " " <= c <= "~" else "?" for c in text[:_TEXT_AT_MOST])
+
+
+def _renumbered(entries: Mapping[int, int], kinds: Mapping[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield entries with other numbers for some kinds, which may make two of them equal."""
+    for entry, number in entries.items():
+        kind = entry & _OTHER
+        yield entry - kind + kinds.get(kind, kind), number
 
 
 def _trim(level: Level, entries: dict[int, int]) -> None:
