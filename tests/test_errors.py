@@ -1,6 +1,7 @@
 """Every refusal, to the letter; and the tree in the docstring is the tree there is (D16, D17)."""
 
 import inspect
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -168,6 +169,19 @@ def test_every_refusal_has_a_sentence_a_code_and_its_fields(
         "SLOT_LOST": {"retryAfter"},
     }
     assert body.keys() == {"error", "code"} | more.get(code, set())
+
+
+@pytest.mark.parametrize("refusal", [refusal for refusal, *_ in REFUSALS], ids=NAMES)
+def test_a_refusal_can_be_pickled_as_queues_of_jobs_do(refusal: Refusal) -> None:
+    refusal.principal = "with the digest of a key"
+    copy = pickle.loads(pickle.dumps(refusal))
+    refusal.principal = None
+    assert type(copy) is type(refusal)
+    assert (str(copy), copy.body(), copy.headers()) == (
+        *(str(refusal), refusal.body()),
+        refusal.headers(),
+    )
+    assert copy.principal is None
 
 
 def test_a_concurrent_limit_names_the_exceeded_limit() -> None:

@@ -150,6 +150,12 @@ class Refusal(LockgateError):
         self.message = message or self.default_message
         super().__init__(self.message)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # A pickle of an exception calls its class with the message alone, which most classes here
+        # do not take. Queues of jobs keep pickles, so these leave out the digests of the key.
+        kept = {name: value for name, value in vars(self).items() if name != "principal"}
+        return _unpickled, (type(self), self.args), kept
+
     def body(self) -> dict[str, object]:
         """Return the JSON body (D16): ``error``, ``code`` and the fields that subclasses add."""
         return {"error": self.message, "code": self.code}
@@ -157,6 +163,11 @@ class Refusal(LockgateError):
     def headers(self) -> tuple[Header, ...]:
         """Return the headers of this class of refusal, without the rate-limit headers."""
         return ()
+
+
+def _unpickled(kind: type[Refusal], arguments: tuple[object, ...]) -> Refusal:
+    """Return a refusal of a class, whose attributes follow."""
+    return kind.__new__(kind, *arguments)
 
 
 _NO_STORE: Header = (b"cache-control", b"no-store")
