@@ -1,6 +1,7 @@
 """Allow-lists of addresses: canonical form, problems, and which clients they have."""
 
 from ipaddress import ip_network
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -56,6 +57,9 @@ def test_a_list_has_at_most_32_entries() -> None:
     assert read_addresses(entries[:32]) == (tuple(entries[:32]), [])
     assert read_addresses(entries) == ((), ["Give at most 32 addresses and networks."])
     assert read_addresses("192.0.2.7") == ((), ["Use a list of addresses: ['192.0.2.7']."])
+    for wrong in (5, None, [5], [b"192.0.2.7"]):
+        problem = "Use a list of addresses and networks, each a text."
+        assert read_addresses(cast(list[str], wrong)) == ((), [problem])
 
 
 @pytest.mark.parametrize(

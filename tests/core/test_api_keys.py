@@ -3,6 +3,7 @@
 from fractions import Fraction
 from itertools import product
 from math import inf, nan
+from typing import cast
 from unicodedata import category
 
 import pytest
@@ -165,6 +166,12 @@ def test_any_name_is_valid_or_has_one_problem(text: str) -> None:
 
 
 # Scopes (D8)
+
+
+@pytest.mark.parametrize("wrong", [5, None, [5], [b"models:read"]])
+def test_scopes_that_are_no_list_of_texts_are_a_problem(wrong: object) -> None:
+    kept, problems = read_scopes(cast(list[str], wrong), CATALOGUE)
+    assert (kept, problems) == ((), ["Use a list of scopes, each a text."])
 
 
 def test_scopes_are_kept_in_order_without_repeats() -> None:

@@ -6,6 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
 from .client_address import read_address
+from .plans import is_list_of_texts
 
 ADDRESSES_AT_MOST: Final = 32
 _SHOWN: Final = 64
@@ -22,6 +23,8 @@ def read_addresses(values: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     """
     if isinstance(values, str):
         return (), [f"Use a list of addresses: [{values[:_SHOWN]!a}]."]
+    if not is_list_of_texts(values):
+        return (), ["Use a list of addresses and networks, each a text."]
     if len(values) > ADDRESSES_AT_MOST:
         return (), [f"Give at most {ADDRESSES_AT_MOST} addresses and networks."]
     found: dict[str, None] = {}

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, Self
 from .allowed_addresses import contains
 from .digests import Digest
 from .limits import OwnLimits
+from .plans import is_list_of_texts
 from .scopes import Catalogue
 from .timestamps import DAY, MILLISECOND, MINUTE
 
@@ -275,6 +276,8 @@ def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str,
     """Drop repeated scopes; return the rest and the problems, naming each unknown one (D8)."""
     if isinstance(values, str):
         return (), [f"Use a list of scopes: [{values[:_SHOWN]!a}]."]
+    if not is_list_of_texts(values):
+        return (), ["Use a list of scopes, each a text."]
     scopes = tuple(dict.fromkeys(values))
     if problems := count_scopes(values):
         return scopes, problems

@@ -1,10 +1,10 @@
 """Plans: the limits of organizations, and the plan book of a service (D25)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeGuard
+from typing import Final, NamedTuple, TypeGuard, cast
 
 from ..errors import ConfigurationError
 from .bounded_dict import BoundedDict
@@ -101,6 +101,13 @@ def is_whole(number: object) -> TypeGuard[int]:
 def is_number(number: object) -> TypeGuard[float]:
     """Return whether an object is an ``int`` or a ``float`` but not a ``bool``."""
     return isinstance(number, int | float) and not isinstance(number, bool)
+
+
+def is_list_of_texts(value: object) -> bool:
+    """Return whether a value is a collection of texts, and not a text."""
+    if isinstance(value, str) or not isinstance(value, Collection):
+        return False
+    return all(isinstance(one, str) for one in cast(Collection[object], value))
 
 
 def _check_name(name: str) -> None:
