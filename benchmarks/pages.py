@@ -23,6 +23,7 @@ from .measure import host, versions
 DOCS: Final = Path(__file__).parents[1] / "docs"
 MODULES: Final = (
     "benchmarks.redis",
+    "benchmarks.cluster",
     "benchmarks.sql",
     "benchmarks.lookup",
     "benchmarks.dashboard",

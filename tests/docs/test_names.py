@@ -58,7 +58,7 @@ CommonMiddleware errorhandler re_path subdomain_matching forwarded_allow_ips gth
 lockgate_admitted_requests_total lockgate_refused_requests_total lockgate_events_total
 lockgate_breaker_open lockgate_store_call_seconds le zsh_source fish_source sentinel_kwargs
 master_for Deprecation healthcheck stop_grace_period FLUSHDB BGSAVE arq defer
-curl LASTSAVE dump rdb appendonlydir aof
+curl LASTSAVE dump rdb appendonlydir aof maxclients
 --preload --no-clear-untrusted-proxy-headers SIGKILL find_spec ps
 --ws --workers-kill-timeout --lifespan
 KeyGenerator secret_key_length ApiKeyService key_id_len secret_len defaultPrefix defaultKeyLength
