@@ -16,7 +16,7 @@ from lockgate.core.plans import Organization
 from lockgate.core.timestamps import MINUTE
 from lockgate.stores.answers import Verdict
 from lockgate.stores.sql.codec import limit_id, write_cells, write_id
-from lockgate.stores.sql.statements import Cursor
+from lockgate.stores.sql.statements import Statement, Statements
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
 from .backends import Backend, await_locks
@@ -37,13 +37,13 @@ def book(*limits: Limit) -> PlanBook:
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the statements that charges have run."""
     names: list[str] = []
-    run_one = Cursor.run
+    written = Statements.written
 
-    def noted(self: Cursor, statement: Any, places: int, values: Any) -> None:
+    def noted(self: Statements, statement: Any, places: int) -> Statement:
         names.append(statement.__name__)
-        run_one(self, statement, places, values)
+        return written(self, statement, places)
 
-    monkeypatch.setattr(Cursor, "run", noted)
+    monkeypatch.setattr(Statements, "written", noted)
     return names
 
 

@@ -18,7 +18,7 @@ from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.admission import TOGETHER_AT_MOST, Charge, Hit, Outcome
 from lockgate.stores.sql.codec import write_id
 from lockgate.stores.sql.executor import SyncExecutor
-from lockgate.stores.sql.statements import Cursor, places_for
+from lockgate.stores.sql.statements import Statement, Statements, places_for
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
 from .backends import Backend
@@ -121,13 +121,13 @@ async def test_a_batch_of_any_size_uses_a_fixed_number_of_statements(
         await store.insert(draft_of(key, f"org_{number}"), None, NOW)
         await store.admit(token_of(key), 1, BOOK, NOW)
     counts: list[int] = []
-    run_one = Cursor.run
+    written = Statements.written
 
-    def counted(self: Cursor, statement: Any, places: int, values: Any) -> None:
+    def counted(self: Statements, statement: Any, places: int) -> Statement:
         counts.append(places)
-        run_one(self, statement, places, values)
+        return written(self, statement, places)
 
-    monkeypatch.setattr(Cursor, "run", counted)
+    monkeypatch.setattr(Statements, "written", counted)
     answers = await asyncio.gather(*(store.admit(token_of(key), 1, BOOK, NOW) for key in made))
     assert [answer.reading.used[0] for answer in answers if answer.reading] == [2] * charges
     assert counts == [places_for(charges)] * STATEMENTS[backend.kind]

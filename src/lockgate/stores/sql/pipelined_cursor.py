@@ -8,14 +8,14 @@ with 16 in flight makes 11,000 a second, and made 5,500. Over a network the row 
 is locked for one round trip, not for two.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import Connection, Dialect
 
-from .statements import Cursor, Rows, Statements
+from .statements import Cursor, Rows, Statements, Written
 
 _BYTEA: Final = 17
 _INTEGERS: Final = 20, 21, 23
@@ -85,12 +85,15 @@ class PipelinedCursor(Cursor):
             raise self._psycopg.OperationalError("the exchange was interrupted")
         self.driver.rollback()
 
-    def _send(self, text: str, arguments: Sequence[Any]) -> None:
+    def run(self, statement: Written, places: int, values: Mapping[str, Any]) -> None:
+        text, arguments = self.statements.written(statement, places)
+        given: Sequence[Any] = arguments(values)
         # Texts too: in libpq's own format for text a NUL would end them.
-        formats = [_TEXT if type(value) is int else _BINARY for value in arguments]
-        self._pending.append(_Query(text.encode(), [*map(_written, arguments)], formats))
+        formats = [_TEXT if type(value) is int else _BINARY for value in given]
+        self._pending.append(_Query(text.encode(), [*map(_written, given)], formats))
 
-    def _fetched(self) -> Rows:
+    def rows(self, statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
+        self.run(statement, places, values)
         pending, self._pending = self._pending, []
         begin = () if self._begun else (_BEGIN,)
         self._begun = True

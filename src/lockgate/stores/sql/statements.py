@@ -309,12 +309,13 @@ class Cursor:
     def run(self, statement: Written, places: int, values: Mapping[str, Any]) -> None:
         """Execute a statement for a number of rows that returns none."""
         text, arguments = self.statements.written(statement, places)
-        self._send(text, arguments(values))
+        self._cursor.execute(text, arguments(values))
 
     def rows(self, statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
         """Execute a statement for a number of rows, and return its result."""
-        self.run(statement, places, values)
-        return self._fetched()
+        text, arguments = self.statements.written(statement, places)
+        self._cursor.execute(text, arguments(values))
+        return self._cursor.fetchall()
 
     def commit(self) -> Exception | None:
         """Commit; return the failure of a write that was sent with the commit and undid the
@@ -325,13 +326,6 @@ class Cursor:
     def rollback(self) -> None:
         """Undo the transaction."""
         self.driver.rollback()
-
-    def _send(self, text: str, arguments: Any) -> None:
-        self._cursor.execute(text, arguments)
-
-    def _fetched(self) -> Rows:
-        rows: Rows = self._cursor.fetchall()
-        return rows
 
 
 def _arguments(order: Sequence[str] | None) -> Callable[[Mapping[str, Any]], Any]:
