@@ -34,6 +34,9 @@ from .statements import Cursor, Rows, Statements, Written, filled, places_for
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
+OUTDATED_STATEMENT: Final = "0A000", "26000"
+"""The failures of a prepared statement whose columns have changed, or that is gone: "feature not
+supported" and "invalid SQL statement name"."""
 _UNDEFINED_COLUMN: Final = "42703"
 _UNDEFINED_TABLE: Final = "42P01"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
@@ -316,7 +319,7 @@ class Postgresql(Database):
 
     def passing(self, failure: Exception) -> bool:
         state = getattr(_cause(failure), "sqlstate", None)
-        return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED}
+        return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED, *OUTDATED_STATEMENT}
 
     def lock_timed_out(self, failure: Exception) -> bool:
         return getattr(_cause(failure), "sqlstate", None) == _LOCK_NOT_AVAILABLE

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import Connection, Dialect
 
+from .databases import OUTDATED_STATEMENT
 from .statements import Cursor, Rows, Statements, Written
 
 _BYTEA: Final = 17
@@ -23,9 +24,6 @@ _INTEGERS: Final = 20, 21, 23
 _TEXT: Final = 0
 _BINARY: Final = 1
 _NAMES: Final = count()
-_OUTDATED: Final = "0A000", "26000"
-"""The failures of a prepared statement whose columns have changed, or that is gone: "feature not
-supported" and "invalid SQL statement name"."""
 
 _Decoder = Callable[[bytes], Any]
 _Exchange = Generator[Any, Any, list[Any]]
@@ -165,7 +163,7 @@ class PipelinedCursor(Cursor):
         if result.status in (status.COMMAND_OK, status.TUPLES_OK):
             return None
         failure = self._psycopg.errors.error_from_result(result)
-        if failure.sqlstate in _OUTDATED:
+        if failure.sqlstate in OUTDATED_STATEMENT:
             self._prepared.clear()
         return cast(Exception, failure)
 
