@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
 from ..clock import Clock
+from ..core.api_keys import ApiKey
 from ..core.hold_ids import HoldId
 from ..core.holds import (
     HoldAction,
@@ -170,17 +171,22 @@ class Holds:
         action = Take(id.secret, named, asked, int(lasts * SECOND), self._at_most)
         answer = await self._ask(id, action)
         if not answer.done:
-            refusal = _refusal(named, asked, answer)
-            name = refusal.limit_name
-            assert name is not None, "a hold is of named limits"
-            self._events.emit(
-                "hold_refused", organization=organization, limit_name=name, units=refusal.cost
-            )
-            if self._recorder is not None:
-                handle = None if key is None else key.handle
-                self._recorder.refuse(organization, handle, kind_of_limit(name), refusal.code)
-            raise refusal
+            raise self._refused(organization, key, _refusal(named, asked, answer))
         return TakenHold(str(id), {name: by_name[name] for name in named.names}, lasts)
+
+    def _refused(
+        self, organization: str, key: ApiKey | None, refusal: RateLimitExceeded
+    ) -> RateLimitExceeded:
+        """Emit the event of a hold that does not fit, count the refusal, and return it."""
+        name = refusal.limit_name
+        assert name is not None, "a hold is of named limits"
+        self._events.emit(
+            "hold_refused", organization=organization, limit_name=name, units=refusal.cost
+        )
+        if self._recorder is not None:
+            handle = None if key is None else key.handle
+            self._recorder.refuse(organization, handle, kind_of_limit(name), refusal.code)
+        return refusal
 
     async def settle(self, id: str, used: Used = None) -> bool:
         """Replace a hold by the units that were used; the rest is free at once.
