@@ -10,13 +10,16 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    FromClause,
     Update,
     bindparam,
     case,
+    exists,
     func,
     insert,
     literal_column,
     select,
+    true,
     update,
 )
 
@@ -52,19 +55,25 @@ class ChangeCounter:
         self._epochs = tables.epochs
         organizations = tables.organizations
         value = tables.epochs.c.value
-        now: Any = bindparam("the_now", type_=value.type)
-        later = case((value < now, now), else_=value + 1)
-        self._advance = update(tables.epochs).values(value=later)
+        self._now: Any = bindparam("the_now", type_=value.type)
+        self._advance = self._advanced(self._now)
         self._read = select(func.max(value))
+        self.exists: Final = select(value).exists()
+        """Whether the counter has a row, for the statement of a change."""
         self._mark = (
             update(organizations)
             .where(organizations.c.id == bindparam("the_organization"))
             .values(changed=self._read.scalar_subquery())
         )
-        self._recall = self._mark if recall is None else self._mark.returning(recall)
+        self._recall = recall
+        self._mark_and_recall = self._mark if recall is None else self._mark.returning(recall)
         self._insert = insert(tables.changes)
+        row = {
+            column.name: bindparam(f"the_{column.name}", type_=column.type)
+            for column in tables.changes.c
+        }
         self._joined = {
-            (recalls, is_logged): self._join(recall if recalls else None, is_logged=is_logged)
+            (recalls, is_logged): self.join(self._now, row if is_logged else {}, recalls=recalls)
             for recalls in (False, True)
             for is_logged in (False, True)
         }
@@ -111,30 +120,51 @@ class ChangeCounter:
             connection.execute(self._insert, record)
         while connection.execute(self._advance, values).rowcount == 0:
             connection.execute(self._database.insert_missing(self._epochs), {"id": _ONLY})
-        mark = self._recall if recalls else self._mark
-        connection.execute(mark, values)
+        connection.execute(self._mark_and_recall if recalls else self._mark, values)
 
-    def _join(self, recall: ColumnElement[Any] | None, *, is_logged: bool) -> Update:
-        """Return one statement that inserts the record, advances the counter and marks the
-        organization; it does none of these if the counter has no row yet.
+    def join(
+        self,
+        now: ColumnElement[Any],
+        record: Mapping[str, ColumnElement[Any]],
+        *sources: FromClause,
+        recalls: bool,
+    ) -> Update:
+        """Return one statement that advances the counter, inserts the record and marks the
+        organization, for a database whose ``joins_writes`` is true.
 
-        Each part takes the counter from the one before, so they run in this order.
+        Each part takes the counter from the one before, so they run in this order, and none has an
+        effect if the counter has no row yet. The statement returns a row if it has one.
+
+        Args:
+            now: the server's clock.
+            record: the values of the record by column; empty: there is none.
+            sources: what ``record`` reads; without a row in each the statement has no effect.
+            recalls: whether the change recalls quota leases of the organization.
         """
         value = self._epochs.c.value
-        counted = self._advance.returning(value).cte("counted")
+        advance = self._advanced(now)
+        for source in sources:
+            advance = advance.where(exists().select_from(source))
+        counted = advance.returning(value).cte("counted")
         organizations, is_counted = self._tables.organizations, select(counted.c.value).exists()
         mine = organizations.c.id == bindparam("the_organization")
         # As text: SQLAlchemy 2.0.0 compiles no query of a CTE that writes as a value to set.
         changed: Any = literal_column("(SELECT counted.value FROM counted)", value.type)
         marked = update(organizations).where(mine, is_counted).values(changed=changed)
-        if is_logged:
-            columns = self._tables.changes.c
-            row = select(
-                *(bindparam(f"the_{column.name}", type_=column.type) for column in columns)
-            )
-            logged = self._insert.from_select(list(columns), row.select_from(counted))
+        if record:
+            read: FromClause = counted
+            for source in sources:
+                read = read.join(source, true())
+            row = select(*record.values()).select_from(read)
+            logged = self._insert.from_select(list(record), row)
             marked = marked.add_cte(logged.cte("logged"))
-        return marked.returning(organizations.c.id if recall is None else recall)
+        sent = self._recall if recalls else None
+        return marked.returning(organizations.c.id if sent is None else sent)
+
+    def _advanced(self, now: ColumnElement[Any]) -> Update:
+        """Return the statement that advances the counter: to the clock, or by one."""
+        value = self._epochs.c.value
+        return update(self._epochs).values(value=case((value < now, now), else_=value + 1))
 
     def read(self, connection: Connection) -> int:
         """Return the counter; 0 before the first change."""

@@ -165,12 +165,20 @@ class ChangeLog:
         that are too many."""
         if change is None or not moment.number:
             return None
-        table, number = self._table, moment.number
-        if number % _TRIMMED_EVERY == 0:
-            mine = table.c.organization == id
-            old = table.c.number <= number - LOGGED_AT_MOST
-            connection.execute(delete(table).where(mine, old))
+        number = moment.number
+        if self.is_trimmed_at(number):
+            self.trim(connection, id, number)
         return {"organization": id, "number": number, "at": moment.at, "text": change.text()}
+
+    def is_trimmed_at(self, number: int) -> bool:
+        """Return whether the record of this number is to remove old ones of its organization."""
+        return number > 0 and number % _TRIMMED_EVERY == 0
+
+    def trim(self, connection: Connection, id: bytes, number: int) -> None:
+        """Remove the records of an organization that are too many beside the one of this number."""
+        columns = self._table.c
+        old = columns.number <= number - LOGGED_AT_MOST
+        connection.execute(delete(self._table).where(columns.organization == id, old))
 
     def _check_not_removed(self, connection: Connection, handle: str) -> None:
         """Raise HandleTaken if a removed key had this handle.

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from inspect import isawaitable, iscoroutinefunction
 from typing import Final, NamedTuple, TypeVar
 
@@ -69,6 +69,7 @@ from .organizations import Organizations
 from .pipelined_cursor import pipelined_dialect
 from .pruning import Pruning
 from .recalls import recalls_of
+from .revocation import Revocation
 from .schema import Check, NoLimits, OutdatedSchema, current, logger, renumbered
 from .statements import Statements
 from .summaries import Summaries
@@ -192,6 +193,7 @@ class SqlStore(PrimaryStore):
         self._recalls: Final = recalls_of(engines.dialect, tables, prefix)
         self._change_counter: Final = ChangeCounter(tables, database, self._recalls.sent)
         self._changes: Final = ChangeLog(tables, database)
+        self._revocation: Final = Revocation(tables, database, self._change_counter)
         self._database = database
         self._engines = engines
         self._executors = executors_of(self._transactions, engines)
@@ -453,6 +455,10 @@ class SqlStore(PrimaryStore):
             return key, self._organizations.older_leases(owner, locked, moment)
 
         await self._find_log(change)
+        if self._database.joins_writes:
+            revoked = await self._revoke_at_once(owner, id, now, change)
+            if revoked is not None:
+                return _noted(revoked)
         return _noted(await self._write(work))
 
     async def update_if(
@@ -908,6 +914,32 @@ class SqlStore(PrimaryStore):
         self._change_counter.advance(
             connection, id, moment.clock, recalls=True, record=record, write=write
         )
+
+    async def _revoke_at_once(
+        self, owner: bytes, id: str, now: int | None, change: ChangeDraft | None
+    ) -> _Changed[ApiKey | None] | None:
+        """Revoke a key in one statement; None: that had no effect, and a transaction will have.
+
+        The statement may be repeated, even if it had its effect: a revoked key stays as it is.
+        """
+        try:
+            found = await self._read(lambda c: self._revocation.revoke(c, owner, id, now, change))
+        except StoreError as failure:
+            if isinstance(failure.__cause__, IntegrityError):  # The number of its record is taken.
+                return None
+            raise
+        if found is None:
+            return None, ()
+        key, moment = key_of(found.key, found), found.moment
+        older = self._organizations.older_leases(owner, found, moment)
+        if key is None or key.revoked_at is not None:
+            return key, older
+        if not found.has_revoked:
+            return None
+        if self._changes.is_trimmed_at(moment.number):
+            with suppress(StoreError):  # The key is revoked all the same.
+                await self._write(lambda c: self._changes.trim(c, owner, moment.number))
+        return key._replace(revoked_at=moment.at), older
 
     def _at(self, connection: Connection, now: int | None) -> int:
         return self._database.now(connection) if now is None else now

@@ -1,0 +1,156 @@
+"""A revocation on PostgreSQL: one statement, with the effect of a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any
+
+import pytest
+from sqlalchemy import delete, event, insert, select, update
+
+from lockgate.core.api_keys import ApiKey
+from lockgate.core.changes import LOGGED_AT_MOST, drafted_change
+from lockgate.core.plans import Organization
+from lockgate.core.quota_leases import LONGEST, QuotaLease, QuotaLeases
+from lockgate.core.sliding_window import EMPTY
+from lockgate.stores.resilience.older_leases import noted_leases
+from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql.codec import write_state
+from lockgate.sync import run
+from tests.stores.making import NOW, at_once, draft_of, new_key
+
+from .backends import BACKENDS, Borrowed, await_locks
+
+BACKEND = BACKENDS["postgresql"]
+REVOKED = drafted_change("key_revoked")
+
+
+@pytest.fixture
+def store() -> Iterator[Borrowed]:
+    opened = BACKEND.open(blocking=True)
+    yield opened
+    run(opened.close())
+
+
+def key_of(store: SqlStore) -> ApiKey:
+    return run(store.insert(draft_of(new_key()), None))
+
+
+def revoke(store: SqlStore, key: ApiKey) -> ApiKey | None:
+    return run(store.revoke_if_live("org_1", key.id, change=REVOKED))
+
+
+@pytest.fixture
+def statements(store: Borrowed) -> list[str]:
+    """The first words of the statements."""
+    sent: list[str] = []
+    assert store._engine is not None
+
+    def note(*args: Any) -> None:
+        sent.append(args[2].split()[0])
+
+    event.listen(store._engine, "before_cursor_execute", note)
+    return sent
+
+
+def test_a_revocation_is_one_statement(store: Borrowed, statements: list[str]) -> None:
+    first, second = key_of(store), key_of(store)
+    revoke(store, first)  # Its predecessor has made the row of the change counter.
+    statements.clear()
+    revoked = revoke(store, second)
+    assert statements == ["WITH"]
+    assert revoked == run(store.find(second.handle))
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+
+
+def test_the_first_change_of_a_database_makes_the_change_counter(store: Borrowed) -> None:
+    key = key_of(store)
+    with BACKEND.admin.begin() as connection:
+        connection.execute(delete(store.tables.epochs))
+    revoked = revoke(store, key)
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+    assert run(store.change_counter())
+    assert [change.number for change in run(store.change_log("org_1", 9))] == [1]
+
+
+def test_k3_a_revocation_again_changes_nothing(store: Borrowed, statements: list[str]) -> None:
+    key = key_of(store)
+    revoked = revoke(store, key)
+    counter = run(store.change_counter())
+    statements.clear()
+    assert revoke(store, key) == revoked
+    assert statements == ["WITH"]
+    assert run(store.change_counter()) == counter
+    assert len(run(store.change_log("org_1", 9))) == 1
+
+
+def test_concurrent_revocations_are_numbered_without_gaps(store: Borrowed) -> None:
+    keys = [key_of(store) for _ in range(24)]
+    revoked = at_once(8, lambda place: [revoke(store, key) for key in keys[place::8]])
+    assert all(key is not None and key.revoked_at for some in revoked for key in some)
+    numbers = [change.number for change in run(store.change_log("org_1", 99))]
+    assert numbers == list(range(24, 0, -1))
+
+
+def test_k4_a_revocation_that_waits_finds_the_lease_that_was_granted_meanwhile(
+    store: Borrowed,
+) -> None:
+    key, table = key_of(store), store.tables.organizations
+    lease = QuotaLease("0" * 16, 5, run(store.now()) + LONGEST, LONGEST)
+    found: list[list[QuotaLeases]] = []
+
+    def change() -> None:
+        with noted_leases() as noted:
+            revoke(store, key)
+        found.append(noted)
+
+    with BACKEND.admin.connect() as connection:
+        mine = table.c.id == b"org_1"
+        connection.execute(select(table.c.id).where(mine).with_for_update())
+        waiting = Thread(target=change)
+        waiting.start()
+        await_locks(BACKEND.admin)
+        windows = write_state((EMPTY,), (lease,))
+        connection.execute(update(table).where(mine).values(windows=windows))
+        connection.commit()
+        waiting.join()
+    assert found == [[(lease,)]]
+
+
+def test_a_revocation_of_a_key_that_is_revoked_meanwhile_changes_nothing(store: Borrowed) -> None:
+    key, table = key_of(store), store.tables.keys
+    answers: list[ApiKey | None] = []
+    with BACKEND.admin.connect() as connection:
+        connection.execute(update(table).values(revoked_at=7))
+        waiting = Thread(target=lambda: answers.append(revoke(store, key)))
+        waiting.start()
+        await_locks(BACKEND.admin)
+        connection.commit()
+        waiting.join()
+    assert [answer and answer.revoked_at for answer in answers] == [7]
+    assert run(store.change_log("org_1", 9)) == []
+
+
+def test_a_revocation_removes_records_of_the_change_log_that_are_too_many(store: Borrowed) -> None:
+    key, changes = key_of(store), store.tables.changes
+    due = LOGGED_AT_MOST // 64 * 64 + 128
+    of_org_1 = {"organization": b"org_1", "at": NOW, "text": REVOKED.text()}
+    numbers = [1, due - LOGGED_AT_MOST, due - LOGGED_AT_MOST + 1, due - 1]
+    with BACKEND.admin.begin() as connection:
+        connection.execute(insert(changes), [{**of_org_1, "number": one} for one in numbers])
+    revoke(store, key)
+    left = [change.number for change in run(store.change_log("org_1", 9))]
+    assert left == [due, due - 1, due - LOGGED_AT_MOST + 1]
+
+
+def test_a_key_of_another_organization_is_not_found(store: Borrowed) -> None:
+    key = key_of(store)
+    assert run(store.revoke_if_live("org_2", key.id)) is None
+    run(store.put_organization(Organization("org_2", "free")))
+    assert run(store.revoke_if_live("org_2", key.id)) is None
+    found = run(store.find(key.handle))
+    assert found is not None
+    assert found.revoked_at is None
