@@ -4,7 +4,7 @@ Six small contracts have these verbs; :class:`Store` combines them and adds its 
 
 KeyStore      insert, find, get, list, list_live, revoke_if_live, update_if, rotate_if, rehash_if,
               add_usage, remove_ended, census
-WindowStore   hit, peek, reset, settle_leases, quota_leases, recalls
+WindowStore   hit, peek, reset, settle_leases, quota_leases, leases_in_use, recalls
 SlotStore     acquire, renew, release, held
 HoldStore     hold
 AccountStore  organization, put_organization, organization_changed, register, account,
@@ -363,6 +363,14 @@ class WindowStore(PartStore):
         made where there are none. The default: a store that grants none.
         """
         return ()
+
+    async def leases_in_use(self, organization: str) -> QuotaLeases:
+        """Return the quota leases of an organization from which their holders may admit.
+
+        A change waits for these. They are those of :meth:`quota_leases`, less those of which the
+        store knows that their holder has sent the settlement. The default knows of none.
+        """
+        return await self.quota_leases(organization)
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         """Yield the id of an organization for each recall of its leases, by any process (D42).

@@ -10,8 +10,8 @@ lease ends before the store's. Each use is stamped with the instant of the grant
 margin for drift: not before the true instant, so it never leaves a window early.
 
 **Where a revocation becomes immediate (K4).** A lease admits only keys that the store has verified
-since its grant. A change of a key or a plan is answered once each lease that was granted before it
-is settled or past its deadline (:mod:`lockgate.stores.resilience.older_leases`). So at the answer
+since its grant. A change of a key or a plan is answered once the holder of each lease that was
+granted before it has stopped (:mod:`lockgate.stores.resilience.older_leases`). So at the answer
 every lease that knew the key has ended, and later ones find the change.
 
 A clock of the store that steps forward ends a lease for the store before its holder stops, at most

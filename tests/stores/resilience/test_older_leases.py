@@ -10,6 +10,7 @@ from lockgate.core.quota_leases import QuotaLease, QuotaLeases
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience import older_leases
 from lockgate.stores.resilience.older_leases import (
     are_noted,
     leases_ended,
@@ -58,6 +59,31 @@ def test_k4_a_change_waits_for_the_leases_that_were_out_at_it_and_looks_no_more_
     store = Looked(readings)
     run(leases_ended(store, "org_1", noted))
     assert store.looks == len(readings)
+
+
+@pytest.mark.parametrize(
+    ("noted", "took", "pauses"),
+    [
+        ([(OLDER,)], 0.04, [0.01, 0.0125]),
+        ([(OLDER,)], 0.0, [0.001, 0.00125]),
+        ([(OLDER,)], 60.0, [0.05, 0.05]),
+        ([(OLDER,), (OLDER,)], 0.04, [0.001, 0.00125]),
+    ],
+)
+def test_holders_get_a_part_of_the_time_of_the_change_before_the_first_look(
+    noted: list[QuotaLeases],
+    took: float,
+    pauses: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paused: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        paused.append(seconds)
+
+    monkeypatch.setattr(older_leases, "pause", pause)
+    run(leases_ended(Looked([(OLDER,), ()]), "org_1", noted, took))
+    assert paused == pytest.approx(pauses)
 
 
 def test_a_change_that_has_read_the_leases_needs_no_look() -> None:

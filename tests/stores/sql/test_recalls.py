@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, make_url, text, update
+from sqlalchemy import Engine, create_engine, event, make_url, select, text, update
 
 from lockgate import Plan, PlanBook
 from lockgate.core.changes import drafted_change
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, QuotaLease, Settlement
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.answers import StoreError, Verdict
@@ -26,9 +26,10 @@ from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.stores.sql import SqlStore
 from lockgate.sync import run
+from tests.patience import until
 from tests.stores.making import account, draft_of, new_key, token_of
 
-from .backends import BACKENDS, Borrowed
+from .backends import BACKENDS, Borrowed, await_locks
 
 PLANS = PlanBook((Plan("free", 600_000, None, None, 5),))
 ODD = ["org_1", "", " ", "\0", "\ud800", "é" * 100, "a\r\nb", "it's", ":"]
@@ -258,6 +259,8 @@ def test_a_change_sends_one_recall_at_its_commit(verb: str, driver: str) -> None
     with BACKENDS["postgresql"].admin.connect() as connection:
         listening = connection.connection.driver_connection
         assert listening is not None
+        sent: list[str] = []
+        listening.add_notify_handler(lambda notification: sent.append(notification.payload))
         connection.execute(text("LISTEN lockgate_recalls"))
         connection.commit()
         if driver == "postgresql":
@@ -270,10 +273,16 @@ def test_a_change_sends_one_recall_at_its_commit(verb: str, driver: str) -> None
                 await awaiting.close()
 
             asyncio.run(change())
-        connection.execute(text("SELECT 1"))
-        sent = [each.payload for each in listening.notifies(timeout=_PATIENCE, stop_after=1)]
+
+        def received() -> list[str]:
+            connection.execute(text("SELECT 1"))
+            connection.commit()
+            return sent
+
+        until(received)
         connection.execute(text("UNLISTEN lockgate_recalls"))
         connection.commit()
+        connection.invalidate()  # With its handler.
     assert sent == [f"{store.prefix}:{b'org_1'.hex()}"]
     run(store.close())
 
@@ -295,6 +304,46 @@ async def test_k4_a_change_notes_the_leases_that_were_out_at_it(
     with noted_leases() as noted:
         await store.put_organization(Organization("org_1", "free"))
     assert noted == [()]
+    await store.close()
+
+
+@ways("postgresql", *AWAITED)
+async def test_k4_a_change_waits_for_no_lease_whose_settlement_waits(
+    way: str, sender: Borrowed
+) -> None:
+    """The settlements of an organization follow one another."""
+    made = new_key()
+    await asyncio.to_thread(run, sender.insert(draft_of(made), None))
+    store, leases = opened(way, sender), list[QuotaLease]()
+    for number in range(2):
+        request = LeaseRequest(f"{number:016}", 10, LONGEST)
+        lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
+        assert lease is not None
+        leases.append(lease)
+    admin, table = BACKENDS["postgresql"].admin, sender.tables.organizations
+    settled = [Settlement(leases[1].id, ())]
+    with admin.connect() as connection:
+        connection.execute(select(table.c.id).with_for_update())
+        assert await store.leases_in_use("org_1") == tuple(leases)
+        settling = asyncio.create_task(store.settle_leases("org_1", PLANS.default.windows, settled))
+        await asyncio.to_thread(await_locks, admin)
+        assert await store.leases_in_use("org_1") == (leases[0],)
+        assert await store.quota_leases("org_1") == tuple(leases)
+    await settling
+    assert await store.leases_in_use("org_1") == await store.quota_leases("org_1") == (leases[0],)
+    assert await store.leases_in_use("org_2") == ()
+    await store.close()
+
+
+@ways("sqlite", *POLLED)
+async def test_another_database_tells_of_no_settlement_in_progress(
+    way: str, sender: Borrowed
+) -> None:
+    made = new_key()
+    await asyncio.to_thread(run, sender.insert(draft_of(made), None))
+    store, request = opened(way, sender), LeaseRequest("0" * 16, 10, LONGEST)
+    lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
+    assert await store.leases_in_use("org_1") == (lease,)
     await store.close()
 
 

@@ -187,6 +187,9 @@ class CachedStore(Wrapper):
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self.cache.quota_leases(organization, now)
 
+    async def leases_in_use(self, organization: str) -> QuotaLeases:
+        return await self.cache.leases_in_use(organization)
+
     def recalls(self) -> AsyncGenerator[str | None]:
         return self.cache.recalls()
 

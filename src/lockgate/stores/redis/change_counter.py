@@ -15,7 +15,7 @@ from ...core.quota_leases import QuotaLeases, live
 from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from ...sync import loop_runs, pause, together
 from ..base import Store
-from ..resilience.older_leases import are_noted, note_leases
+from ..resilience.older_leases import MEANWHILE, are_noted, note_leases
 from ..runtime.per_loop import PerLoop
 from .error_hints import LossReport
 from .key_names import Names, slot_of
@@ -31,11 +31,8 @@ COUNTERS_LAST: Final = b"%d" % (DAY // MILLISECOND)
 _OUT_OF_ORDER: Final = 10 * SECOND
 """Microseconds: the earlier of two concurrent changes may write its counter this much later."""
 _RANDOM_BITS: Final = 10
-_MEANWHILE: Final = 0.25
-"""The part of a round trip that the holders of recalled leases get to settle them, before a look at
-the leases: one that comes too early costs a whole round trip."""
 _MEANWHILE_AT_MOST: Final = 0.05
-"""The same in seconds."""
+"""Seconds that holders get to settle recalled leases, before a look at the leases."""
 _COUNT_CHANGE: Final = Script("change_counter.lua", repeatable=True)
 
 
@@ -97,7 +94,7 @@ class ChangeCounter(Store):
         older = None if packed is None else live(read_leases(packed), int(now))
         if older and loop_runs():
             took = monotonic() - asked_at
-            await pause(min(took * _MEANWHILE, _MEANWHILE_AT_MOST))
+            await pause(min(took * MEANWHILE, _MEANWHILE_AT_MOST))
         return answer, older
 
     async def _recall(self, organization: str) -> None:

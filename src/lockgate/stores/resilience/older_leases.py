@@ -28,6 +28,9 @@ Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, 
 them itself."""
 _POLLED: Final = 0.001, 0.05
 """Seconds between two looks at leases that are awaited: the first and the longest."""
+MEANWHILE: Final = 0.25
+"""The part of a round trip that the holders of recalled leases get to settle them, before a look at
+the leases: one that comes too early costs a whole round trip."""
 _SLOWER: Final = 1.25
 """Each pause is as many times the one before, so the answer comes at most a quarter late."""
 _NOTED: Final[ContextVar[list[QuotaLeases] | None]] = ContextVar("lockgate_leases", default=None)
@@ -74,7 +77,9 @@ def are_noted() -> bool:
     return _NOTED.get() is not None
 
 
-async def leases_ended(store: Store, organization: str, noted: Sequence[QuotaLeases] = ()) -> None:
+async def leases_ended(
+    store: Store, organization: str, noted: Sequence[QuotaLeases] = (), took: float = 0
+) -> None:
     """Return once the quota leases of an organization that were out at a change have ended.
 
     That is when they are settled, which the recall of the change asks of their holders; or after
@@ -85,6 +90,7 @@ async def leases_ended(store: Store, organization: str, noted: Sequence[QuotaLea
         store: has the leases.
         organization: has changed.
         noted: the leases at the change and later ones, as it read them; empty: it has not.
+        took: seconds that the change took.
     """
     leases, *later = noted or (await store.quota_leases(organization),)
     older = {lease.id for lease in leases}
@@ -92,8 +98,10 @@ async def leases_ended(store: Store, organization: str, noted: Sequence[QuotaLea
         return
     until = elapsing_clock() + max(lease.span for lease in leases)
     seconds, longest = _POLLED
+    if not later:
+        seconds = max(seconds, min(took * MEANWHILE, longest))
     while (left := until - elapsing_clock()) > 0:
         await pause(min(seconds, left / SECOND))
         seconds = min(_SLOWER * seconds, longest)
-        if older.isdisjoint(lease.id for lease in await store.quota_leases(organization)):
+        if older.isdisjoint(lease.id for lease in await store.leases_in_use(organization)):
             return

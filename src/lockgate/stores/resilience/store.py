@@ -314,6 +314,7 @@ class ResilientStore(Wrapper):
             if verb in URGENT:
                 return await self._urgent(verb, call, args, kwargs)
             self.breaker.obey()
+            began = monotonic()
             with within(self._unhurried), noted_leases() as noted:
                 try:
                     answer = await self._reach(call, args, kwargs)
@@ -321,7 +322,8 @@ class ResilientStore(Wrapper):
                     self._tell_late(f"within {self._unhurried:g} s")
                     raise
             if verb in ANSWERED_LATER:
-                await leases_ended(self, organization_of(args), noted)
+                took = monotonic() - began
+                await leases_ended(self, organization_of(args), noted, took)
             return answer
         finally:
             if verb in _CHANGES:

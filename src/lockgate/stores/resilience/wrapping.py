@@ -43,6 +43,7 @@ class Wrapper(Store):
     admit_leased = passed(Store.admit_leased)
     settle_leases = passed(Store.settle_leases)
     quota_leases = passed(Store.quota_leases)
+    leases_in_use = passed(Store.leases_in_use)
     change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
     warnings = passed(Store.warnings)

@@ -44,6 +44,7 @@ from .codec import (
     ROW,
     Uses,
     idle_day,
+    lease_number,
     limit_id,
     read_cells,
     read_id,
@@ -157,6 +158,11 @@ class Ledger:
 
     def charge(self, cursor: Cursor, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in the transaction that has begun; the caller commits it."""
+        for charge in charges:
+            if isinstance(charge, Settling):
+                owner = write_id(charge.organization)
+                leases = [lease_number(owner, settlement.id) for settlement in charge.settled]
+                self._database.announce(cursor, leases)
         if len(charges) == 1 and (alone := self._charge_one(cursor, charges[0])) is not None:
             return [alone]
         owners = [write_id(charge.organization) for charge in charges]

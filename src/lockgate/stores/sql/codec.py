@@ -75,6 +75,11 @@ def limit_id(organization: bytes, field: str) -> bytes:
     return sha256(field.encode("ascii") + b"\n" + organization).digest()
 
 
+def lease_number(organization: bytes, lease: str) -> int:
+    """Return the number of a quota lease, 64 bits with a sign, among all of a database."""
+    return int.from_bytes(sha256(lease.encode() + b"\n" + organization).digest()[:8], signed=True)
+
+
 def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
     """Encode the state of windows: 46 bytes for each window, and 16 for each older cell.
 

@@ -7,7 +7,7 @@ after the lock. SQLite has one writer, which ``BEGIN IMMEDIATE`` makes of a conn
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from time import sleep
 from typing import Any, Final, NamedTuple
@@ -62,6 +62,12 @@ _POSTGRESQL_LOCK_WAIT: Final = "200ms"
 _MYSQL_LOCK_WAIT: Final = 1
 """The same in seconds, and the least that the server offers."""
 _POSTGRESQL_CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+_ANNOUNCED: Final = (
+    "ARRAY(SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks"
+    " WHERE locktype = 'advisory' AND objsubid = 1 AND mode = 'ShareLock' AND database ="
+    " (SELECT oid FROM pg_database WHERE datname = current_database()))"
+)
+"""The numbers of shared advisory locks (the parts of a number are those of ``pg_locks``)."""
 _MYSQL_CLOCK: Final = "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 
 _MYSQL_LEVEL: Final = "READ COMMITTED"
@@ -98,6 +104,10 @@ class Database(ABC):
     joins_writes = False
     """Whether one statement may write several tables."""
 
+    settling: ColumnElement[Any] | None = None
+    """The numbers of the quota leases that transactions in progress have announced; None: the
+    database does not tell."""
+
     clock: ColumnElement[Any]
     """The server's clock in microseconds, at the instant when its row is read (D27)."""
 
@@ -125,6 +135,11 @@ class Database(ABC):
     def alone(self, connection: Connection) -> Generator[None]:
         """Return a context in which no other process migrates the tables."""
         yield
+
+    def announce(self, cursor: Cursor, leases: Iterable[int]) -> None:
+        """Show other transactions the numbers of the quota leases that this one settles, before it
+        waits for a lock. By default there is no way."""
+        return
 
     @abstractmethod
     def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
@@ -277,6 +292,8 @@ class Postgresql(Database):
     # Not now(), which is the start of the transaction, before the wait for its lock.
     clock = literal_column(_POSTGRESQL_CLOCK, BigInteger())
 
+    settling = literal_column(_ANNOUNCED, postgresql.ARRAY(BigInteger()))
+
     @contextmanager
     def alone(self, connection: Connection) -> Generator[None]:
         # Longer than for other locks: a table may be large, and this wait blocks no query.
@@ -288,6 +305,11 @@ class Postgresql(Database):
     def reading_once(self, connection: Connection) -> None:
         # The drivers keep this to themselves. Of MariaDB it would be two statements.
         connection.execution_options(isolation_level="AUTOCOMMIT")
+
+    def announce(self, cursor: Cursor, leases: Iterable[int]) -> None:
+        # The locks exclude no transaction: they only show until the end of this one.
+        for number in leases:
+            cursor.run(cursor.statements.announce, 1, {"n0": number})
 
     def hold(self, cursor: Cursor, owners: Sequence[bytes], handles: Sequence[str]) -> Held:
         return _joined(cursor, cursor.statements.lock_both, owners, handles)

@@ -21,6 +21,7 @@ from .codec import (
     REMOVE_LIMITS,
     ROW,
     idle_day,
+    lease_number,
     limit_id,
     read_cells,
     read_id,
@@ -166,6 +167,24 @@ class Organizations:
         if found is None:
             return ()
         return _leases(organization, found[0], self._database.read_clock(found[1]), now)
+
+    def leases_in_use(self, connection: Connection, organization: str) -> QuotaLeases:
+        """Return the quota leases of an organization, less those that are being settled.
+
+        A settlement is announced before it waits for the lock of the organization, so a change does
+        not wait for the settlements of all holders, which follow one another.
+        """
+        settling = self._database.settling
+        if settling is None:
+            return self.quota_leases(connection, organization, None)
+        id, columns = write_id(organization), self._table.c
+        self._database.reading_once(connection)
+        read = select(columns.windows, self._database.clock, settling).where(columns.id == id)
+        found = connection.execute(read).one_or_none()
+        if found is None:
+            return ()
+        leases = _leases(organization, found[0], self._database.read_clock(found[1]))
+        return tuple(one for one in leases if lease_number(id, one.id) not in found[2])
 
     def older_leases(self, id: bytes, locked: Any, moment: Moment) -> QuotaLeases | None:
         """Return the quota leases of a locked organization that are out at a change of it; None: it

@@ -10,6 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     ColumnElement,
     Connection,
@@ -92,6 +93,11 @@ class Statements:
     def select_now(self, _: int) -> Select[*tuple[Any, ...]]:
         """Select the clock."""
         return select(self._clock)
+
+    def announce(self, _: int) -> Select[*tuple[Any, ...]]:
+        """Take the shared advisory lock ``n0`` of PostgreSQL, until the end of the transaction."""
+        number = bindparam("n0", type_=BigInteger())
+        return select(func.pg_advisory_xact_lock_shared(number))
 
     def make(self, _: int) -> Insert:
         """Insert the organization ``o0``, unless it exists."""

@@ -315,6 +315,9 @@ class SqlStore(PrimaryStore):
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self._read(lambda c: self._organizations.quota_leases(c, organization, now))
 
+    async def leases_in_use(self, organization: str) -> QuotaLeases:
+        return await self._read(lambda c: self._organizations.leases_in_use(c, organization))
+
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls
 
