@@ -43,6 +43,8 @@ _OFTEN, _SELDOM = 0.0005, 0.01
 """Seconds between two requests of a process."""
 _AWAY = 0.01
 """Seconds that a byte takes to a server that is far away."""
+_STEADY = 2 * _LEASE
+"""Seconds after which leases have the size of the demand."""
 _DEADLINE = 5.0
 """Seconds for a request: a far database takes several round trips."""
 _LEASED_WITHIN = 5.0
@@ -156,13 +158,15 @@ def workers(url: str, pause: float) -> Iterator[list[Connection]]:
         process.join()
 
 
-async def measured(url: str, trials: int, pause: float = _OFTEN) -> Times:
+async def measured(url: str, trials: int, pause: float = _OFTEN, steady: float = 0) -> Times:
     """Revoke keys of a store.
 
     Args:
         url: the store.
         trials: revocations.
         pause: seconds between two requests of a process.
+        steady: seconds from the first lease of each process to the revocation. The first ones are
+            small, so the processes ask for others at once, and lock the organization.
     """
     gate = gate_on(url, None)
     await gate.ready()
@@ -178,6 +182,7 @@ async def measured(url: str, trials: int, pause: float = _OFTEN) -> Times:
             for pipe in pipes:
                 pipe.send(made.text)
             await _leased(gate, organization)
+            await asyncio.sleep(steady)
             began = monotonic()
             await gate.store.now()
             trips.append(monotonic() - began)
@@ -289,7 +294,7 @@ def _count_trips(urls: Mapping[str, str], trials: int) -> dict[str, tuple[str, .
         assert url.port is not None, "the servers listen on ports"
         with far(url.port, _AWAY) as port:
             there = url.set(port=port).render_as_string(hide_password=False)
-            times = asyncio.run(measured(there, trials, _SELDOM))
+            times = asyncio.run(measured(there, trials, _SELDOM, _STEADY))
         if name == "Redis":  # Its clock is read in one round trip.
             trip = median(times.trips)
         rows[name] = by_trips(times, trip)
