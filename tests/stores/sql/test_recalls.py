@@ -169,7 +169,9 @@ def test_stores_of_one_database_receive_their_own_recalls(way: str, sender: Borr
 
 
 @ways("postgresql", *AWAITED)
-async def test_a_lost_connection_is_a_failure_of_the_store(way: str, sender: Borrowed) -> None:
+async def test_a_lost_connection_is_a_failure_of_the_store(
+    way: str, sender: Borrowed, caplog: pytest.LogCaptureFixture
+) -> None:
     store = opened(way, sender)
     recalls = store.recalls()
 
@@ -187,6 +189,7 @@ async def test_a_lost_connection_is_a_failure_of_the_store(way: str, sender: Bor
         failing = asyncio.create_task(failure_of(recalls))
         await asyncio.to_thread(end_listeners)
         assert isinstance(await failing, StoreError)
+    assert not caplog.records, "the caller tells it"
     assert "org_2" in await received(store, sender, ["org_2", "last"])
     await store.close()
 

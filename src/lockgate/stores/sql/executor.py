@@ -181,12 +181,17 @@ class SyncExecutor(Executor):
     async def dedicated(self) -> AsyncGenerator[Any]:
         connect = self._engine.connect
         connection = await asyncio.to_thread(connect) if loop_runs() else connect()
-        try:
-            driver = connection.connection.driver_connection
-            connection.detach()
-            yield driver
-        finally:
-            connection.close()
+        driver: Any = connection.connection.driver_connection
+        connection.detach()
+        with connection:
+            try:
+                yield driver
+            except Exception:
+                # SQLAlchemy would log at length that a lost connection cannot be reset.
+                connection.invalidate()
+                with suppress(Exception):
+                    driver.close()
+                raise
 
     def give_up(self) -> None:
         self._given_up = True
@@ -409,13 +414,16 @@ class AsyncExecutor(_Awaiting):
 
     @asynccontextmanager
     async def dedicated(self) -> AsyncGenerator[Any]:
-        connection = await self._engine.connect()
-        try:
-            driver = (await connection.get_raw_connection()).driver_connection
+        async with self._engine.connect() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
             await connection.run_sync(lambda c: c.detach())
-            yield driver
-        finally:
-            await connection.close()
+            try:
+                yield driver
+            except Exception:
+                await connection.invalidate()  # As above.
+                with suppress(Exception):
+                    await driver.close()
+                raise
 
     async def close(self) -> None:
         await self._drain(self.give_up)
