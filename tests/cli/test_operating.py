@@ -560,9 +560,11 @@ def test_doctor_finds_a_redis_that_is_full_or_cannot_save(
         assert "its memory is full" in text
         redis.config_set("maxmemory", 0)
         # A folder is in the place of the file that is to be written.
-        folder = Path(str(redis.config_get("dir")["dir"]))
-        (folder / "taken.rdb").mkdir()
-        redis.config_set("dbfilename", "taken.rdb")
+        file = Path(
+            str(redis.config_get("dir")["dir"]), redis.config_get("dbfilename")["dbfilename"]
+        )
+        file.unlink(missing_ok=True)
+        file.mkdir()
         redis.config_set("save", "3600 1")
         redis.bgsave()
         until(lambda: redis.info("persistence")["rdb_last_bgsave_status"] == "err")
