@@ -448,7 +448,7 @@ class Gate:
                     reading = of_plan_alone(cast(Reading, reading), plan.windows)
                 principal = _principal(Principal, (key.organization, key, None, plan, reading))
                 if self._thresholds is not None:
-                    self.meter(principal, cost, address_of, client)
+                    self.meter(principal, cost, address_of, client, named)
                 if known is not None:
                     return principal
                 return await self._remember(authorizations[0], token, principal, key)
@@ -473,7 +473,7 @@ class Gate:
             if isinstance(refusal, InsufficientScope):  # It was charged (D19).
                 if named is not None and key is not None and reading is not None:
                     self.tell_quotas(key.organization, named, reading, cost)
-                self.meter(cast(Principal, refusal.principal), cost, address_of, client)
+                self.meter(cast(Principal, refusal.principal), cost, address_of, client, named)
             raise refusal
         return await self.admit_header(
             authorizations, known, requires, cost, address_of, client, address, limits
@@ -494,6 +494,7 @@ class Gate:
         cost: int,
         address_of: Callable[[Client], str],
         client: Client,
+        limits: LimitWindows | None = None,
     ) -> None:
         """Count an admission for its key and organization, and tell the thresholds that it crosses.
 
@@ -502,11 +503,12 @@ class Gate:
             cost: units that were taken from each window.
             address_of: returns the address of ``client``; called about once a second for each key.
             client: the caller, as ``address_of`` takes it.
+            limits: the named limits of which the units were taken as well.
         """
         if self._thresholds is not None:
             self._thresholds.admitted(principal, cost)
         if self.recorder is not None:
-            self.recorder.admitted(principal, cost, address_of, client)
+            self.recorder.admitted(principal, cost, address_of, client, limits)
 
     def tell_quotas(
         self,
@@ -633,7 +635,7 @@ class Gate:
         if charged:
             if named is not None:
                 self.tell_quotas(organization, named, reading, cost)
-            self.meter(principal, cost, str, "")
+            self.meter(principal, cost, str, "", named)
         lacking = None if requires is None else requires.lacking(session.scopes)
         if lacking is not None:
             raise self.refused(InsufficientScope(lacking, of_session=True), principal)

@@ -101,6 +101,70 @@ def test_a_history_tells_what_a_list_of_all_increments_tells(
             assert _shown(history.cells(by, now)) == _told(all_of_them, by, now)
 
 
+@given(
+    st.lists(
+        st.tuples(steps, st.sampled_from(("in", "out", "image")), st.integers(1, 2**53 - 1)),
+        max_size=120,
+    ),
+    st.integers(1, 7),
+)
+@example([(MINUTE, "in", 1), (0, "out", 2), (0, "image", 3)] * 60, 2)
+@example([(HOUR, "in", 1), (0, "out", 2), (0, "image", 3)] * 150, 3)
+@example([(DAY, "in", 1)] * 300 + [(DAY, "out", 2), (DAY, "image", 3)] * 150, 5)
+def test_the_newest_units_of_limits_are_those_of_a_list_of_all(
+    told: list[tuple[int, str, int]], together: int
+) -> None:
+    at, all_of_them, value = NOW, list[tuple[int, str, int]](), None
+    for start in range(0, len(told), together):
+        addition = UsageHistory()
+        for step, limit, units in told[start : start + together]:
+            at += step
+            all_of_them.append((at, limit, units))
+            addition.use(at, limit, units)
+        value = added(value, addition)
+        assert len(value) <= BYTES_AT_MOST
+    limits = len({limit for _, limit, _ in all_of_them})
+    for by in BYS:
+        span, cells, numbers = LEVELS[by]
+        room = min(cells, numbers // limits) if limits else 0
+        newest = sorted({at // span for at, *_ in all_of_them})[-room:] if room else []
+        expected = dict[int, dict[str, int]]()
+        for at_, limit, units in all_of_them:
+            index = at_ // span
+            if index in newest and at // span - cells < index <= at // span:
+                mine = expected.setdefault(index * span, {})
+                mine[limit] = mine.get(limit, 0) + units
+        found = {cell.start: cell.used for cell in UsageHistory.decode(value).cells(by, at)}
+        assert {start: found[start] for start in expected} == expected
+        assert len(found) <= cells
+
+
+def test_units_of_limits_stand_beside_what_requests_cost() -> None:
+    history = UsageHistory()
+    history.admit(NOW, 3)
+    history.refuse(NOW, kind_of_limit("tokens"))
+    history.use(NOW, "tokens", 812)
+    history.use(NOW, "tokens", 8)
+    history.use(NOW + HOUR, "images", 1)
+    history = UsageHistory.decode(history.encode())
+    (cell,) = history.cells("minute", NOW)
+    assert cell == Cell(NOW - NOW % MINUTE, 3, {"limit:tokens": 1}, {"tokens": 820})
+    (later,) = history.cells("minute", NOW + HOUR)
+    assert later == Cell((NOW + HOUR) // MINUTE * MINUTE, 0, {}, {"images": 1})
+    assert not history.is_empty
+    assert history.last_day == (NOW + HOUR) // DAY
+
+
+def test_units_of_more_limits_than_are_told_by_name_are_left_out() -> None:
+    history = UsageHistory()
+    for number in range(LIMITS_AT_MOST + 2):
+        one = UsageHistory()
+        one.use(NOW, f"limit-{number}", 5)
+        history.merge(one)
+    (cell,) = history.cells("day", NOW)
+    assert cell.used == {f"limit-{number}": 5 for number in range(LIMITS_AT_MOST)}
+
+
 def test_refusals_are_told_by_window_or_code() -> None:
     history = UsageHistory()
     for kind in KINDS:
@@ -180,7 +244,7 @@ def test_damaged_bytes_are_an_error_to_read_and_begun_anew_to_add(damaged: bytes
 def test_the_bytes_of_a_later_release_are_left_alone() -> None:
     addition = UsageHistory()
     addition.admit(NOW, 3)
-    assert added(b"\x03later", addition) == b"\x03later"
+    assert added(b"\x04later", addition) == b"\x04later"
 
 
 def test_refusals_by_named_limits_are_told_by_name_whatever_the_order() -> None:
@@ -222,6 +286,8 @@ def test_a_history_without_refusals_by_limits_has_the_bytes_of_before() -> None:
     assert value[0] == 1 and value.endswith(b"[null, null]")
     history.refuse(NOW, kind_of_limit("export"))
     assert history.encode()[0] == 2  # A release that cannot read it leaves it alone.
+    history.use(NOW, "export", 1)
+    assert history.encode()[0] == 3
 
 
 def test_the_history_with_the_longest_texts_is_bounded() -> None:
@@ -234,9 +300,10 @@ def test_the_history_with_the_longest_texts_is_bounded() -> None:
             addition.admit(NOW + at, 1)
             for number in range(LIMITS_AT_MOST):
                 addition.refuse(NOW + at, kind_of_limit(f"{number:_<64}"))
+                addition.use(NOW + at, f"{number:_<64}", 1)
         value = added(value, addition)
     assert value is not None
-    assert BYTES_AT_MOST - 1024 < len(value) <= BYTES_AT_MOST
+    assert BYTES_AT_MOST - 1536 < len(value) <= BYTES_AT_MOST
 
 
 @pytest.mark.parametrize("window", [name for name, _ in SPANS.values()])

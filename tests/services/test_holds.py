@@ -581,8 +581,14 @@ def test_an_id_with_other_names_is_malformed(names: tuple[str, ...]) -> None:
 def test_an_id_names_any_organization(organization: str) -> None:
     id = HoldId.new(organization, ("hold:tokens 60", "hold:by-key 60 7c-1"))
     assert HoldId.read(str(id)) == id
-    id = id._replace(unbound=("a", "b"), untaken=("c",))
+    id = id._replace(unbound=("a", "b"), untaken=("c",), handle="xY7-~!")
     assert HoldId.read(str(id)) == id
+
+
+@pytest.mark.parametrize("handle", ["", " ", "a" * 65, "é", "a\n", 7, ["a"]])
+def test_an_id_with_another_handle_is_malformed(handle: Any) -> None:
+    with pytest.raises(ValueError, match="id"):
+        HoldId.read(str(HoldId("0" * 32, "org", (), handle=handle)))
 
 
 def test_a_block_is_entered_once_and_not_in_an_event_loop() -> None:

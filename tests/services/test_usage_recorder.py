@@ -21,7 +21,13 @@ from lockgate import ConfigurationError, Gate, Limit, MemoryStore, Plan, PlanBoo
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import DAY, HOUR, MINUTE
 from lockgate.core.usage_history import LEVELS, UsageHistory
-from lockgate.errors import NotFound, RateLimitExceeded, Refusal, StoreUnavailable
+from lockgate.errors import (
+    InsufficientScope,
+    NotFound,
+    RateLimitExceeded,
+    Refusal,
+    StoreUnavailable,
+)
 from lockgate.migrations import upgrade
 from lockgate.services import usage_recorder
 from lockgate.sessions import Session
@@ -308,6 +314,58 @@ def test_a_refusal_by_a_named_limit_or_a_hold_is_told_by_the_name_of_the_limit()
     assert report.refused == {"limit:tokens-8": 1, "limit:tokens-12": 1, "limit:export": 3}
     assert report.statuses == {"429": 5}
     assert run(gate.usage("org_1", key.key.id)).refused == {"limit:export": 3}
+
+
+TOKENS = Limit("tokens", "1000/minute;10000/day")
+
+
+@pytest.mark.thread_unsafe(reason="the threads would share a store")
+def test_units_of_holds_are_counted_once_for_the_key_that_took_them(url: str, drive: Drive) -> None:
+    one, two = (gate_on(url, usage_history=True) for _ in range(2))
+    keys = [drive(one.keys.create("org_1", name)) for name in ("a", "b")]
+    callers = [drive(one.authenticate(key.text)) for key in keys]
+    first = drive(one.holds.take(callers[0], {TOKENS: 400})).id
+    assert drive(two.holds.settle(first, 120))
+    assert not drive(one.holds.settle(first, 120))
+    whole = drive(one.holds.take(callers[1], {TOKENS: 70})).id
+    over = drive(one.holds.take(callers[1], {TOKENS: 10})).id
+    of_none = drive(one.holds.take("org_1", {TOKENS: 9})).id
+    for id, used in ((whole, None), (over, 25), (of_none, 4)):
+        assert drive(two.holds.settle(id, used))
+    for process in (one, two):
+        drive(process.flush())
+    reports = [drive(one.usage("org_1", key.key.id, "day")) for key in keys]
+    assert [report.used for report in reports] == [{"tokens": 120}, {"tokens": 95}]
+    whole_report = drive(one.usage("org_1", by="minute"))
+    assert (whole_report.used, whole_report.admitted) == ({"tokens": 219}, 2)
+    for process in (one, two):
+        drive(process.close())
+
+
+def test_a_hold_that_is_not_settled_is_not_among_the_units_used() -> None:
+    now = [1_700_000_000_000_000]
+    made = gate(clock=lambda: now[0])
+    late = run(made.holds.take("org_1", {TOKENS: 5}, seconds=1)).id
+    now[0] += 2_000_000
+    assert not run(made.holds.settle(late, 3))
+    assert run(made.usage("org_1")).used == {}
+
+
+def test_the_costs_of_requests_are_counted_for_their_named_limits() -> None:
+    plans = PlanBook([Plan("free", None, None, None, None, limits=(Limit("all", "99/day"),))])
+    made = gate(plans=plans)
+    export = Limit("export", "90/hour;95/day")
+    heavy = Limit("heavy", "90/hour", by="key")
+    key = run(made.keys.create("org_1", "ci", ["jobs:read"]))
+    for _ in range(3):
+        run(made.authenticate(key.text, cost=2, limits=[export, heavy]))
+    with pytest.raises(InsufficientScope):  # It was charged.
+        run(made.authenticate(key.text, requires="jobs:write", limits=[export]))
+    run(made.authenticate(key.text))
+    report = run(made.usage("org_1", key.key.id))
+    assert report.used == {"all": 8, "export": 7, "heavy": 6}
+    assert report.admitted == 8
+    assert run(made.usage("org_1")).used == report.used
 
 
 @pytest.mark.parametrize("kind", KINDS)

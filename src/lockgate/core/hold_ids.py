@@ -1,5 +1,5 @@
-"""The id of a hold, by which any process settles it: its organization, its budgets, the limits that
-it was asked for and has no units of, and a random part."""
+"""The id of a hold, by which any process settles it: its organization, its key, its budgets, the
+limits that it was asked for and has no units of, and a random part."""
 
 import json
 import re
@@ -16,6 +16,7 @@ from .plans import is_id, is_whole
 from .sliding_window import LARGEST
 
 _SECRET: Final = re.compile(r"[0-9a-f]{32}")
+_HANDLE: Final = re.compile(r"[!-~]{1,64}")
 _FIELD: Final = re.compile(rf"{NAME.pattern} [1-9][0-9]{{0,4}}( [!-~]{{1,64}})?")
 _FIELD_OF_QUOTA: Final = re.compile(
     rf"{NAME.pattern}{PERIOD}({'|'.join(UNITS)}) [1-9][0-9]{{0,7}}( [!-~]{{1,64}})?"
@@ -38,6 +39,8 @@ class HoldId(NamedTuple):
     """The names of limits by key, where the caller has none: its use of them is not counted."""
     untaken: tuple[str, ...] = ()
     """The names of limits of which it took no units."""
+    handle: str | None = None
+    """The handle of the key whose usage the units are; None: the caller has none."""
 
     @classmethod
     def new(
@@ -47,9 +50,10 @@ class HoldId(NamedTuple):
         quotas: Quotas = (),
         unbound: tuple[str, ...] = (),
         untaken: tuple[str, ...] = (),
+        handle: str | None = None,
     ) -> Self:
         """Return the id of a new hold."""
-        return cls(token_hex(16), organization, fields, quotas, unbound, untaken)
+        return cls(token_hex(16), organization, fields, quotas, unbound, untaken, handle)
 
     def __str__(self) -> str:
         """Return the id as one word of A-Z, a-z, 0-9, ``-`` and ``_``."""
@@ -61,7 +65,9 @@ class HoldId(NamedTuple):
         fields += ([name] for name in self.unbound)
         fields += ([name, 0] for name in self.untaken)
         # Unescaped: two escaped surrogates would be read as one character.
-        text = json.dumps([self.secret, self.organization, *fields], ensure_ascii=False)
+        text = json.dumps(
+            [self.secret, self.organization, self.handle, *fields], ensure_ascii=False
+        )
         return urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).rstrip(b"=").decode()
 
     @classmethod
@@ -79,8 +85,11 @@ class HoldId(NamedTuple):
         except RecursionError:
             raise ValueError("A hold's id is one list.") from None
         match parts:
-            case [str(secret), str(organization), *fields] if (
-                _SECRET.fullmatch(secret) and is_id(organization) and len(fields) <= WINDOWS_AT_MOST
+            case [str(secret), str(organization), str() | None as handle, *fields] if (
+                _SECRET.fullmatch(secret)
+                and is_id(organization)
+                and (handle is None or _HANDLE.fullmatch(handle))
+                and len(fields) <= WINDOWS_AT_MOST
             ):
                 budgets = [_read(field) for field in fields if not _is_left_out(field)]
                 left_out = [field for field in fields if _is_left_out(field)]
@@ -90,7 +99,8 @@ class HoldId(NamedTuple):
         quotas = tuple(quota for _, quota in budgets)
         unbound = tuple(field[0] for field in left_out if len(field) == 1)
         untaken = tuple(field[0] for field in left_out if len(field) == 2)
-        return cls(secret, organization, names, quotas if any(quotas) else (), unbound, untaken)
+        quotas = quotas if any(quotas) else ()
+        return cls(secret, organization, names, quotas, unbound, untaken, handle)
 
 
 def _written(field: str, quota: Quota | None) -> object:

@@ -1,5 +1,8 @@
 """Usage over time: the units that a key or an organization used, and how often it was refused.
 
+Units are told for the plan, and for each named limit: those that requests cost and those that holds
+were settled with.
+
 A history has three levels: cells of a minute for an hour, of an hour for a week, of a day for 400
 days. Each increment enters all three, in the cell of its instant, so no step has to roll minutes up
 into hours.
@@ -13,8 +16,10 @@ oldest cells keep their number only (:data:`OTHER`). Admitted units and the tota
 are always exact.
 
 Refusals by a named limit, or by its budget for holds, are told by the name of the limit, for up to
-:data:`LIMITS_AT_MOST` limits at a time; those of further limits are counted together. A history
-without such refusals keeps no names.
+:data:`LIMITS_AT_MOST` limits at a time; those of further limits are counted together. Units of
+further limits are not kept, since units of two limits have no sum. The units of named limits have
+as much room as all else in a level: with three limits and more, a level keeps fewer of their cells.
+A history without named limits keeps no names.
 """
 
 import json
@@ -47,7 +52,8 @@ LEVELS: Final[Mapping[By, Level]] = MappingProxyType(
         "day": Level(DAY, 400, 820),
     }
 )
-BYTES_AT_MOST: Final = 17 * 1024
+BYTES_AT_MOST: Final = 33 * 1024
+"""Half of it for the units of named limits."""
 LIMITS_AT_MOST: Final = 14
 KEPT_DAYS: Final = 401
 """Days after its last one for which a history is kept: from then on it shows nothing."""
@@ -79,9 +85,9 @@ _NAMES: Final = {**{number: name for name, number in _NUMBERS.items()}, _OTHER: 
 _LAST_INDEX: Final = 2**27 - 1
 """The minute up to which entries have 32 bits, in the year 2225."""
 _LARGEST: Final = 2**63 - 1
-_FORMAT, _WITH_LIMITS = 1, 2
-"""Of histories without and with the names of limits."""
-_HEAD: Final = Struct("<B3H")
+_FORMAT, _WITH_LIMITS, _WITH_UNITS = 1, 2, 3
+"""Of histories without the names of limits, with them, and with units of them."""
+_LENGTHS: Final = Struct("<3H")
 _TEXT_AT_MOST: Final = 64
 
 
@@ -96,6 +102,9 @@ class Cell(NamedTuple):
     """Refused requests by the full window (``minute``, ``hour``, ``day``, ``limit:NAME`` of a
     named limit, ``limit`` of further ones, or ``concurrent`` for jobs), else by error code, else
     :data:`OTHER`."""
+    used: Mapping[str, int] = MappingProxyType({})
+    """Units of named limits by the limit's name: the costs of admitted requests, and what holds
+    were settled with."""
 
 
 def kind_of_limit(name: str) -> str:
@@ -131,23 +140,31 @@ class UsageHistory:
         error: the code of the latest refusal.
     """
 
-    __slots__ = ("_levels", "_limits", "address", "error")
+    __slots__ = ("_levels", "_limits", "_used", "address", "error")
 
     def __init__(self) -> None:
         # By level, numbers by entry: the index of a cell, followed by five bits for the kind.
         self._levels: tuple[dict[int, int], ...] = ({}, {}, {})
+        self._used: tuple[dict[int, int], ...] = ({}, {}, {})
+        """The same for units of named limits."""
         self._limits: dict[str, int] = {}
-        """The kinds of refusals by named limits, by the name of the limit."""
+        """The kinds of named limits, by the name of the limit."""
         self.address: Last | None = None
         self.error: Last | None = None
 
     def admit(self, at: int, units: int) -> None:
         """Add admitted units at an instant."""
-        self._add(at, _ADMITTED, units)
+        _add(self._levels, at, _ADMITTED, units)
+
+    def use(self, at: int, limit: str, units: int) -> None:
+        """Add units of a named limit at an instant, unless there are too many limits."""
+        slot = self._slot(limit)
+        if slot is not None:
+            _add(self._used, at, slot, units)
 
     def refuse(self, at: int, kind: str, number: int = 1) -> None:
         """Add refused requests at an instant, by full window, :func:`kind_of_limit` or code."""
-        self._add(at, self._number(kind), number)
+        _add(self._levels, at, self._number(kind), number)
 
     def seen(self, address: str, at: int) -> None:
         """Note a client address."""
@@ -157,35 +174,36 @@ class UsageHistory:
         """Note the code of a refusal."""
         self.error = _later(self.error, Last(_plain(code), at))
 
-    def _add(self, at: int, kind: int, number: int) -> None:
-        for (span, _, _), entries in zip(LEVELS.values(), self._levels, strict=True):
-            entry = min(max(at // span, 0), _LAST_INDEX) << _BITS | kind
-            entries[entry] = min(entries.get(entry, 0) + number, _LARGEST)
-
     def _number(self, kind: str) -> int:
-        """Return the number of a kind of refusals; a limit gets one that is free."""
+        """Return the number of a kind of refusals."""
         if not kind.startswith(_OF_LIMIT):
             return _NUMBERS.get(kind, _OTHER)
-        name = kind.removeprefix(_OF_LIMIT)
-        if name not in self._limits:
+        slot = self._slot(kind.removeprefix(_OF_LIMIT))
+        return _NUMBERS["limit"] if slot is None else slot
+
+    def _slot(self, limit: str) -> int | None:
+        """Return the kind of a named limit, one that is free if it has none; None: none is free."""
+        if limit not in self._limits:
             taken = self._limits.values()
             free = next((slot for slot in _SLOTS if slot not in taken), None)
             if free is None:
-                return _NUMBERS["limit"]
-            self._limits[name] = free
-        return self._limits[name]
+                return None
+            self._limits[limit] = free
+        return self._limits[limit]
 
     def merge(self, other: "UsageHistory") -> None:
         """Add all of another history to this one, and drop what exceeds the levels."""
-        mine = {slot: self._number(kind_of_limit(name)) for name, slot in other._limits.items()}
+        slots = {theirs: self._slot(name) for name, theirs in other._limits.items()}
+        kinds = {one: _NUMBERS["limit"] if mine is None else mine for one, mine in slots.items()}
         for level, entries, more in zip(LEVELS.values(), self._levels, other._levels, strict=True):
-            before = len(entries)
-            for entry, number in _renumbered(more, mine) if mine else more.items():
-                entries[entry] = min(entries.get(entry, 0) + number, _LARGEST)
-            if len(entries) > before:
-                _trim(level, entries)
+            if _join(entries, more, kinds) and len(entries) > level.cells:
+                _trim(entries, level.cells)
+                _join_refusals(entries, level.entries)
+        for level, entries, more in zip(LEVELS.values(), self._used, other._used, strict=True):
+            if _join(entries, more, slots):
+                _trim(entries, min(level.cells, level.entries // len(self._limits)))
         if self._limits:
-            used = {entry & _OTHER for entries in self._levels for entry in entries}
+            used = {entry & _OTHER for level in self._levels + self._used for entry in level}
             self._limits = {name: slot for name, slot in self._limits.items() if slot in used}
         self.address = _later(self.address, other.address)
         self.error = _later(self.error, other.error)
@@ -196,50 +214,52 @@ class UsageHistory:
         The newest that can be returned is the cell of ``now``; a clock that stepped back may have
         left cells after it.
         """
-        level, newest = LEVELS[by], now // LEVELS[by].span
-        entries = self._levels[list(LEVELS).index(by)]
-        names = {**_NAMES, **{slot: kind_of_limit(name) for name, slot in self._limits.items()}}
+        level, newest, place = LEVELS[by], now // LEVELS[by].span, list(LEVELS).index(by)
+        limits = {slot: name for name, slot in self._limits.items()}
+        names = {**_NAMES, **{slot: kind_of_limit(name) for slot, name in limits.items()}}
         admitted: dict[int, int] = {}
         refused: dict[int, dict[str, int]] = {}
-        for entry, number in sorted(entries.items()):
-            index, kind = entry >> _BITS, entry & _OTHER
-            if not newest - level.cells < index <= newest:
-                continue
-            admitted.setdefault(index, 0)
+        used: dict[int, dict[str, int]] = {}
+        for index, kind, number in _newest(self._levels[place], level, newest):
             if kind == _ADMITTED:
                 admitted[index] = number
             else:
                 name = names.get(kind, OTHER)  # A later release may have more.
                 mine = refused.setdefault(index, {})
                 mine[name] = mine.get(name, 0) + number
+        for index, kind, number in _newest(self._used[place], level, newest):
+            used.setdefault(index, {})[limits[kind]] = number
         return tuple(
-            Cell(index * level.span, units, refused.get(index, {}))
-            for index, units in admitted.items()
+            Cell(
+                index * level.span,
+                admitted.get(index, 0),
+                refused.get(index, {}),
+                used.get(index, {}),
+            )
+            for index in sorted({*admitted, *refused, *used})
         )
 
     @property
     def last_day(self) -> int:
         """The last day with an increment, counted from the Unix epoch; 0 for an empty history."""
-        return max(self._levels[-1], default=0) >> _BITS
+        return max(*self._levels[-1], *self._used[-1], 0, 0) >> _BITS
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was added to it."""
-        return not self._levels[0]
+        return not (self._levels[0] or self._used[0])
 
     def encode(self) -> bytes:
         """Return the history as bytes: at most :data:`BYTES_AT_MOST` after :meth:`merge`."""
         texts: list[object] = [self.address, self.error]
+        format, parts = _FORMAT, _encoded(self._levels)
         if self._limits:
+            format = _WITH_LIMITS
             texts.append(self._limits)
-        format = _WITH_LIMITS if self._limits else _FORMAT
-        parts = [_HEAD.pack(format, *map(len, self._levels))]
-        for entries in self._levels:
-            order = sorted(entries)
-            parts.append(pack(f"<{len(order)}I", *order))
-            parts.append(pack(f"<{len(order)}Q", *map(entries.__getitem__, order)))
-        parts.append(json.dumps(texts).encode())
-        return b"".join(parts)
+        if self._used[-1]:
+            format = _WITH_UNITS
+            parts += _encoded(self._used)
+        return b"".join((bytes((format,)), *parts, json.dumps(texts).encode()))
 
     @classmethod
     def decode(cls, value: bytes | None) -> Self:
@@ -252,19 +272,14 @@ class UsageHistory:
         history = cls()
         if value is None:
             return history
-        format, *lengths = _HEAD.unpack_from(value)
-        if format not in (_FORMAT, _WITH_LIMITS):
+        format, at = value[0], 1
+        if not _FORMAT <= format <= _WITH_UNITS:
             raise ValueError(
-                f"A usage history has format {format}; this release reads {_FORMAT} and "
-                f"{_WITH_LIMITS}."
+                f"A usage history has format {format}; this release reads up to {_WITH_UNITS}."
             )
-        at, levels = _HEAD.size, list[dict[int, int]]()
-        for length in lengths:
-            entries = unpack_from(f"<{length}I", value, at)
-            numbers = unpack_from(f"<{length}Q", value, at + 4 * length)
-            levels.append(dict(zip(entries, numbers, strict=True)))
-            at += 12 * length
-        history._levels = tuple(levels)
+        history._levels, at = _decoded(value, at)
+        if format == _WITH_UNITS:
+            history._used, at = _decoded(value, at)
         address, error, *limits = cast(list[Any], json.loads(value[at:]))
         for names in limits:
             history._limits = names
@@ -279,7 +294,7 @@ def added(value: bytes | None, addition: UsageHistory) -> bytes:
     Damaged bytes are replaced. Those of a later release are returned unchanged, so that a release
     that was rolled back leaves them alone.
     """
-    if value and value[0] > _WITH_LIMITS:
+    if value and value[0] > _WITH_UNITS:
         return value
     try:
         history = UsageHistory.decode(value)
@@ -301,34 +316,81 @@ def _plain(text: str) -> str:
     return "".join(c if " " <= c <= "~" else "?" for c in text[:_TEXT_AT_MOST])
 
 
-def _renumbered(entries: Mapping[int, int], kinds: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield entries with other numbers for some kinds, which may make two of them equal."""
-    for entry, number in entries.items():
+_Levels = tuple[dict[int, int], ...]
+
+
+def _add(levels: _Levels, at: int, kind: int, number: int) -> None:
+    """Add a number to the cell of an instant in each level."""
+    for (span, _, _), entries in zip(LEVELS.values(), levels, strict=True):
+        entry = min(max(at // span, 0), _LAST_INDEX) << _BITS | kind
+        entries[entry] = min(entries.get(entry, 0) + number, _LARGEST)
+
+
+def _join(entries: dict[int, int], more: dict[int, int], kinds: Mapping[int, int | None]) -> bool:
+    """Add entries to others, with other numbers for some kinds, or without these kinds; return
+    whether there are more entries now."""
+    before = len(entries)
+    for entry, number in more.items():
         kind = entry & _OTHER
-        yield entry - kind + kinds.get(kind, kind), number
+        mine = kinds.get(kind, kind)
+        if mine is not None:
+            joined = entry - kind + mine
+            entries[joined] = min(entries.get(joined, 0) + number, _LARGEST)
+    return len(entries) > before
 
 
-def _trim(level: Level, entries: dict[int, int]) -> None:
-    """Drop all but the newest cells of a level, then join refusals of the oldest while there are
-    too many numbers."""
-    if len(entries) <= level.cells:
+def _trim(entries: dict[int, int], cells: int) -> None:
+    """Drop all but the newest cells."""
+    if len(entries) <= cells:
         return
     indexes = sorted({entry >> _BITS for entry in entries})
-    if len(indexes) > level.cells:
-        first = indexes[-level.cells] << _BITS
+    if len(indexes) > cells:
+        first = indexes[-cells] << _BITS
         for entry in [entry for entry in entries if entry < first]:
             del entries[entry]
-        indexes = indexes[-level.cells :]
-    if len(entries) <= level.entries:
+
+
+def _join_refusals(entries: dict[int, int], most: int) -> None:
+    """Join the refusals of the oldest cells while there are too many numbers."""
+    if len(entries) <= most:
         return
     kinds: dict[int, list[int]] = {}
     for entry in entries:
         if entry & _OTHER != _ADMITTED:
             kinds.setdefault(entry >> _BITS, []).append(entry)
-    for index in indexes:
-        refusals = kinds.get(index, ())
+    for index, refusals in sorted(kinds.items()):
         if len(refusals) > 1:
             total = sum(entries.pop(entry) for entry in refusals)
             entries[index << _BITS | _OTHER] = min(total, _LARGEST)
-            if len(entries) <= level.entries:
+            if len(entries) <= most:
                 return
+
+
+def _newest(entries: dict[int, int], level: Level, newest: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the entries of a level's span up to a cell, oldest first: cell, kind and number."""
+    for entry, number in sorted(entries.items()):
+        index = entry >> _BITS
+        if newest - level.cells < index <= newest:
+            yield index, entry & _OTHER, number
+
+
+def _encoded(levels: _Levels) -> list[bytes]:
+    parts = [_LENGTHS.pack(*map(len, levels))]
+    for entries in levels:
+        order = sorted(entries)
+        parts.append(pack(f"<{len(order)}I", *order))
+        parts.append(pack(f"<{len(order)}Q", *map(entries.__getitem__, order)))
+    return parts
+
+
+def _decoded(value: bytes, at: int) -> tuple[_Levels, int]:
+    """Return the levels that begin at a place, and the place behind them."""
+    lengths = _LENGTHS.unpack_from(value, at)
+    at += _LENGTHS.size
+    levels: list[dict[int, int]] = []
+    for length in lengths:
+        entries = unpack_from(f"<{length}I", value, at)
+        numbers = unpack_from(f"<{length}Q", value, at + 4 * length)
+        levels.append(dict(zip(entries, numbers, strict=True)))
+        at += 12 * length
+    return tuple(levels), at

@@ -167,7 +167,8 @@ class Holds:
                 limit_name=unbound[0],
                 remedy=_UNCOUNTED,
             )
-        id = HoldId.new(organization, named.fields, named.quotas, unbound, untaken)
+        handle = None if key is None else key.handle
+        id = HoldId.new(organization, named.fields, named.quotas, unbound, untaken, handle)
         action = Take(id.secret, named, asked, int(lasts * SECOND), self._at_most)
         answer = await self._ask(id, action)
         if not answer.done:
@@ -213,6 +214,12 @@ class Holds:
         answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent, hold.quotas))
         if answer.done:
             self._tell_overruns(hold, spent, answer)
+            if self._recorder is not None:
+                units = {
+                    name_of(field): held if used is None else used
+                    for field, held, used in zip(hold.fields, answer.units, spent, strict=True)
+                }
+                self._recorder.used(hold.organization, hold.handle, units, answer.now)
         return answer.done
 
     async def renew(self, id: str, *, seconds: float | None = None) -> bool:

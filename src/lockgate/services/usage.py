@@ -21,7 +21,8 @@ class UsageReport(NamedTuple):
     now: int
     """The instant of the reading, in microseconds."""
     cells: tuple[Cell, ...]
-    """The cells with admissions or refusals, oldest first; a cell that is missing has neither."""
+    """The cells with admissions, refusals or units of named limits, oldest first; a cell that is
+    missing has none."""
     last_address: Last | None
     """The client address of a request of the latest second with requests, and its instant."""
     last_error: Last | None
@@ -31,6 +32,15 @@ class UsageReport(NamedTuple):
     def admitted(self) -> int:
         """The units admitted in all cells."""
         return sum(cell.admitted for cell in self.cells)
+
+    @property
+    def used(self) -> Mapping[str, int]:
+        """The units of named limits in all cells, as in :attr:`Cell.used
+        <lockgate.core.usage_history.Cell.used>`."""
+        total = Counter[str]()
+        for cell in self.cells:
+            total.update(cell.used)
+        return dict(total)
 
     @property
     def refused(self) -> Mapping[str, int]:

@@ -5,13 +5,14 @@ of its history in a second. A process that is killed loses the counts of its las
 ends in any other way loses none.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from time import monotonic
 from typing import Final, TypeVar, cast
 
 from ..clock import Clock, wall_clock
 from ..core.client_address import budget_of
+from ..core.limit_windows import LimitWindows
 from ..core.timestamps import MINUTE
 from ..core.usage_history import UsageHistory, kind_of_limit
 from ..errors import ConfigurationError, RateLimitExceeded, Refusal
@@ -39,20 +40,30 @@ _PAUSE: Final = 0.002
 class _Tally:
     """What one owner used since the latest write."""
 
-    __slots__ = ("history", "owner", "since", "units", "until")
+    __slots__ = ("history", "of_limits", "owner", "since", "units", "until")
 
     def __init__(self, owner: HistoryOwner) -> None:
         self.owner = owner
         self.since = self.until = 0
         self.units = 0
         """Admitted units of the present minute, which are not in the history yet."""
+        self.of_limits: dict[str, int] = {}
+        """The same for named limits."""
         self.history = UsageHistory()
+
+    def use(self, limits: LimitWindows, cost: int) -> None:
+        """Count the cost of an admission of the present minute for named limits."""
+        for name in {*limits.names}:
+            self.of_limits[name] = self.of_limits.get(name, 0) + cost
 
     def settle(self) -> None:
         """Move the units of the minute into the history."""
         if self.units:
             self.history.admit(self.since, self.units)
             self.units = 0
+        for name, units in self.of_limits.items():
+            self.history.use(self.since, name, units)
+        self.of_limits.clear()
 
 
 class UsageRecorder:
@@ -103,14 +114,17 @@ class UsageRecorder:
         cost: int,
         address_of: Callable[[Client], str],
         client: Client,
+        limits: LimitWindows | None = None,
     ) -> None:
-        """Count an admission."""
+        """Count an admission, and its cost for named limits."""
         key, now = principal.key, principal.reading.now
         name = f" {principal.organization}" if key is None else key.handle
         with self._lock:
             tally = self._tallies.get(name)
             if tally is not None and tally.since <= now < tally.until:
                 tally.units += cost
+                if limits is not None:
+                    tally.use(limits, cost)
                 return
         # Once for each key between two writes, and in each minute.
         address = address_of(client) if self._addresses else ""
@@ -121,8 +135,28 @@ class UsageRecorder:
                 tally.since = now - now % MINUTE
                 tally.until = tally.since + MINUTE
                 tally.units = cost
+                if limits is not None:
+                    tally.use(limits, cost)
                 if address:
                     tally.history.seen(budget_of(address), now)
+        self._background.used()
+
+    def used(
+        self, organization: str, handle: str | None, units: Mapping[str, int], at: int
+    ) -> None:
+        """Count units of named limits.
+
+        Args:
+            organization: the organization's id.
+            handle: the handle of the key; None: there is none.
+            units: by the names of the limits.
+            at: the instant in microseconds.
+        """
+        with self._lock:
+            tally = self._tally(organization, handle)
+            if tally is not None:
+                for name, number in units.items():
+                    tally.history.use(at, name, number)
         self._background.used()
 
     def refused(self, refusal: Refusal, address: str = "") -> None:

@@ -371,7 +371,7 @@ class Guard:
             raise gate.refused(refusal, principal)
         if named is not None:
             gate.tell_quotas(principal.organization, named, reading, cost)
-        gate.meter(principal, cost, self._address_of, caller)
+        gate.meter(principal, cost, self._address_of, caller, named)
         return principal
 
     async def _charge_limits(
@@ -387,11 +387,14 @@ class Guard:
         with asking(gate.events):
             reading = await self._store.hit(principal.organization, (), rule.cost, now, named)
         named = named.at(reading.now, principal.organization)
-        if reading.allowed:
-            gate.tell_quotas(principal.organization, named, reading, rule.cost)
-        else:
+        if not reading.allowed:
             refusal = rate_limit_exceeded((), reading, rule.cost, named)
             raise gate.refused(refusal, principal)
+        gate.tell_quotas(principal.organization, named, reading, rule.cost)
+        if gate.recorder is not None:
+            units = dict.fromkeys(named.names, rule.cost)
+            handle = None if key is None else key.handle
+            gate.recorder.used(principal.organization, handle, units, reading.now)
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
         if rule.allow is not None and self.shadow != "all":

@@ -243,7 +243,7 @@ def _usage(prefix: str, metadata: MetaData) -> Table:
         # A digest of the organization and the key's handle. Without a reference to their rows,
         # so that a write takes no lock on them.
         Column("id", opaque(32), primary_key=True),
-        # At most 17 KB.
+        # At most 33 KB.
         Column("cells", LargeBinary, nullable=False),
         # The day from which it shows nothing.
         Column("until_day", Integer, nullable=False, index=True),
