@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate import Gate, run
+from lockgate import Gate, Limit, run
 from lockgate.cli import main
 from lockgate.errors import InsufficientScope, RateLimitExceeded
 from lockgate.options import StoreOptions
@@ -59,7 +59,7 @@ def test_usage_is_a_table_with_bars_or_one_document(capsys: Said, url: str) -> N
     assert main(["orgs", "usage", "org_1", "--key", created.key.id, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {
-        *("organization_id", "key_id", "by", "at", "admitted", "refused", "cells"),
+        *("organization_id", "key_id", "by", "at", "admitted", "used", "refused", "cells"),
         *("statuses", "last_address", "last_error"),
     }
     assert (found["key_id"], found["by"]) == (created.key.id, "hour")
@@ -75,6 +75,34 @@ def test_usage_is_a_table_with_bars_or_one_document(capsys: Said, url: str) -> N
     assert "A service records usage with Gate(usage_history=True)" in said.err
     assert main(["orgs", "usage", "org_2", "--key", created.key.id]) == 1
     assert main(["orgs", "usage", "org_1", "--by", "week"]) == 2
+
+
+def test_units_of_named_limits_have_columns_of_their_own(capsys: Said, url: str) -> None:
+    gate = Gate(
+        url,
+        brand="acme",
+        peppers=[PEPPER.encode()],
+        store_options=StoreOptions(deadline=30),
+        usage_history=True,
+    )
+    caller = run(gate.authenticate(run(gate.keys.create("org_1", "ci")).text))
+    tokens, images = Limit("tokens", "1000/day"), Limit("images", "9/day")
+    taken = run(gate.holds.take(caller, {tokens: 900, images: 3}))
+    assert run(gate.holds.settle(taken.id, {"tokens": 812, "images": 1}))
+    run(gate.close())
+    assert main(["orgs", "usage", "org_1", "--by", "day"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["day", "admitted", "images", "tokens", "refused"]
+    assert lines[1][1:] == ["1", "█" * 30, "1", "812", "-"]
+    assert lines[3:6] == [["admitted", "1"], ["images", "1"], ["tokens", "812"]]
+    assert main(["orgs", "usage", "org_1", "--keys"]) == 0
+    title, row = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert title == ["id", "admitted", "images", "tokens", "last", "error", "name"]
+    assert row[1:] == ["1", "1", "812", "-", "ci"]
+    assert main(["orgs", "usage", "org_1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (cell,) = found["cells"]
+    assert found["used"] == cell["used"] == {"tokens": 812, "images": 1}
 
 
 def test_the_most_refused_key_comes_first(capsys: Said, url: str) -> None:
@@ -100,7 +128,7 @@ def test_the_most_refused_key_comes_first(capsys: Said, url: str) -> None:
     assert (found["organization_id"], found["by"]) == ("org_1", "hour")
     first, second = found["keys"]
     assert set(first) == {
-        *("key_id", "name", "prefix", "admitted", "refused", "statuses", "last_error")
+        *("key_id", "name", "prefix", "admitted", "used", "refused", "statuses", "last_error")
     }
     assert (first["key_id"], first["admitted"]) == (busy.key.id, 9)
     assert first["statuses"] == {"403": 1, "429": 4}

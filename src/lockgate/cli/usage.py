@@ -102,6 +102,7 @@ def _print_keys(
                 "name": key.name,
                 "prefix": key.prefix,
                 "admitted": report.admitted,
+                "used": report.used,
                 "refused": report.refused,
                 "statuses": report.statuses,
                 "last_error": _last(report.last_error),
@@ -111,11 +112,13 @@ def _print_keys(
         print_json({"organization_id": organization, "by": by, "keys": entries})
         return
     statuses = sorted({status for _, report in found for status in report.statuses})
+    limits = sorted({name for _, report in found for name in report.used})
     print_table(
-        ["id", "admitted", *statuses, "last error", "name"],
+        ["id", "admitted", *limits, *statuses, "last error", "name"],
         [
             (
                 *(key.id, report.admitted),
+                *(report.used.get(name, 0) for name in limits),
                 *(report.statuses.get(status, 0) for status in statuses),
                 *(_shown(report.last_error), key.name),
             )
@@ -132,11 +135,12 @@ def _document(report: UsageReport) -> dict[str, Any]:
         "by": report.by,
         "at": iso8601(report.now),
         "admitted": report.admitted,
+        "used": report.used,
         "refused": report.refused,
         "statuses": report.statuses,
         "cells": [
-            {"start": iso8601(start), "admitted": admitted, "refused": refused}
-            for start, admitted, refused in report.cells
+            {"start": iso8601(start), "admitted": admitted, "used": used, "refused": refused}
+            for start, admitted, refused, used in report.cells
         ],
         "last_address": _last(report.last_address),
         "last_error": _last(report.last_error),
@@ -149,23 +153,25 @@ def _last(last: Last | None) -> dict[str, str] | None:
 
 def _print(report: UsageReport) -> None:
     most = max((cell.admitted for cell in report.cells), default=0)
+    limits = sorted(report.used)
     rows = [
         (
             datetime.fromtimestamp(start // SECOND, UTC).strftime(_FORMATS[report.by]),
             admitted,
             # A cell with any use has a bar that shows.
             "█" * (-(-admitted * _WIDTH // most) if most else 0),
+            *(used.get(name, 0) for name in limits),
             ", ".join(f"{number} x {kind}" for kind, number in refused.items()) or None,
         )
-        for start, admitted, refused in report.cells
+        for start, admitted, refused, used in report.cells
     ]
     if rows:
-        print_table(
-            (report.by, "admitted", "", "refused"), rows, order=(report.by, "admitted", "refused")
-        )
+        titles = report.by, "admitted", "", *limits, "refused"
+        print_table(titles, rows, order=(report.by, "admitted", *limits, "refused"))
         print()
     fields: list[tuple[str, object]] = [
         ("admitted", report.admitted),
+        *((f"  {name}", report.used[name]) for name in limits),
         ("refused", sum(report.refused.values())),
         *((f"  {status}", number) for status, number in report.statuses.items()),
         ("last address", _shown(report.last_address)),
