@@ -105,6 +105,28 @@ def test_named_limits_are_shown_beside_the_plan_and_on_the_page_of_their_key() -
         person.get("/operator/organization?id=org_1").sees("export, last hour", "3 of 3")
 
 
+def test_units_of_named_limits_have_bars_and_columns_of_their_own() -> None:
+    with on_starlette() as person:
+        text = person.create()
+        caller = run(person.gate.authenticate(text, limits=[EXPORT]))
+        taken = run(person.gate.holds.take(caller, {Limit("tokens", "9000/day"): 4096}))
+        run(person.gate.holds.settle(taken.id, 2812))
+        run(person.gate.flush())
+        for path in ("/usage?by=minute", f"/keys/{person.id_of(text)}?by=minute"):
+            page = person.get(path)
+            page.sees("Units of export", "Units of tokens", "2,812")
+            pictures = re.findall(r'<svg viewBox="0 0 720.*?</svg>', page.html, re.DOTALL)
+            kinds = [{*re.findall(r'<rect class="(\w+)"', picture)} for picture in pictures]
+            assert kinds == [{"admitted"}, {"used"}, {"used"}]
+            assert "Units of tokens: 2,812. The highest bar: 2,812." in pictures[2]
+            (head,) = re.findall(r"<thead>.*?</thead>", page.html, re.DOTALL)
+            titles = re.findall(r">([^<>]+)</th>", head)
+            assert titles[1:-1] == ["Units admitted", "export", "tokens"]
+            assert re.search(
+                r'">1</td><td class="number">1</td><td class="number">2,812<', page.html
+            )
+
+
 def test_the_limits_of_a_key_alone_are_shown_on_its_page() -> None:
     with on_starlette() as person:
         text = person.create()

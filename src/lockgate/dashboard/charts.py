@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from .visit import Visit
 
 WIDTH: Final = 720
-HEIGHTS: Final = {"admitted": 160, "refused": 56}
-"""Units and requests are different things, so each has its own bars, by its own scale."""
+HEIGHTS: Final = {"admitted": 160, "used": 80, "refused": 56}
+"""The units of each limit and requests are different things, so each has its own bars, by its own
+scale."""
 _GAP: Final = 0.22
 """The part of a bar's place that stays empty."""
 _LEAST: Final = 2.0
@@ -48,12 +49,14 @@ class Panel(NamedTuple):
     """The bars of one kind."""
 
     name: str
-    """``admitted`` (units) or ``refused`` (requests)."""
+    """``admitted`` (units), ``used`` (units of a named limit) or ``refused`` (requests)."""
     total: int
     most: int
     """The number of the highest bar."""
     height: int
     bars: list[Bar]
+    limit: str = ""
+    """The name of the limit whose units are used."""
 
 
 class Row(NamedTuple):
@@ -61,6 +64,8 @@ class Row(NamedTuple):
 
     start: Moment
     admitted: int
+    used: list[int]
+    """Units of each of :attr:`Chart.limits`."""
     refused: int
 
 
@@ -75,6 +80,8 @@ class Chart(NamedTuple):
     last: Moment
     reasons: list[tuple[str, int]]
     """The refusals by reason, the most frequent first."""
+    limits: list[str]
+    """The names of the limits with units, in order."""
 
 
 def spans(visit: "Visit", chosen: By) -> list[tuple[str, str, bool]]:
@@ -89,9 +96,16 @@ def chart_of(visit: "Visit", report: UsageReport, by: By) -> Chart:
     first = newest - span.cells + 1
     cells = {cell.start // span.length: cell for cell in report.cells}
     shown = {index: cells[index] for index in range(first, newest + 1) if index in cells}
-    numbers = {
-        "admitted": [(index - first, cell.admitted) for index, cell in shown.items()],
-        "refused": [(index - first, _refusals(cell)) for index, cell in shown.items()],
+    limits = sorted({name for cell in shown.values() for name in cell.used})
+    numbers: dict[tuple[str, str], list[tuple[int, int]]] = {
+        ("admitted", ""): [(index - first, cell.admitted) for index, cell in shown.items()],
+        **{
+            ("used", name): [
+                (index - first, cell.used.get(name, 0)) for index, cell in shown.items()
+            ]
+            for name in limits
+        },
+        ("refused", ""): [(index - first, _refusals(cell)) for index, cell in shown.items()],
     }
     reasons: dict[str, int] = {}
     for cell in shown.values():
@@ -99,17 +113,23 @@ def chart_of(visit: "Visit", report: UsageReport, by: By) -> Chart:
             reasons[reason] = reasons.get(reason, 0) + number
     return Chart(
         [
-            _panel(name, span.cells, found)
-            for name, found in numbers.items()
+            _panel(name, limit, span.cells, found)
+            for (name, limit), found in numbers.items()
             if any(number for _, number in found)
         ],
         [
-            Row(moment_of(cell.start), cell.admitted, _refusals(cell))
+            Row(
+                moment_of(cell.start),
+                cell.admitted,
+                [cell.used.get(name, 0) for name in limits],
+                _refusals(cell),
+            )
             for cell in reversed(shown.values())
         ],
         moment_of(first * span.length),
         moment_of(report.now),
         sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])),
+        limits,
     )
 
 
@@ -117,12 +137,12 @@ def _refusals(cell: Cell) -> int:
     return sum(cell.refused.values())
 
 
-def _panel(name: str, places: int, numbers: list[tuple[int, int]]) -> Panel:
+def _panel(name: str, limit: str, places: int, numbers: list[tuple[int, int]]) -> Panel:
     height, most = HEIGHTS[name], max(number for _, number in numbers)
     bars = [
         _bar(place, places, number / most * height, height) for place, number in numbers if number
     ]
-    return Panel(name, sum(number for _, number in numbers), most, height, bars)
+    return Panel(name, sum(number for _, number in numbers), most, height, bars, limit)
 
 
 def _bar(place: int, places: int, size: float, height: int) -> Bar:

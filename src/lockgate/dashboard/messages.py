@@ -211,6 +211,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "usage.quiet": "No requests in this time.",
         "usage.elsewhere": "The key was last used {when}.",
         "usage.admitted": "Units admitted",
+        "usage.limit": "Units of {name}",
         "usage.refused": "Requests refused",
         "usage.summary": "{what}: {total}. The highest bar: {most}.",
         "usage.units": "A request takes as many units as it costs, most often 1.",
