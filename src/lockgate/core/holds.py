@@ -252,38 +252,38 @@ def apply(
         holds have ended.
     """
     id, quotas = action.id, action.quotas
-    periods = [None if quota is None else quota.period(now) for quota in quotas]
     kept, counts = _present(action.fields, quotas, before, now)
-    mine = [_of_id(budget.held, id) if budget.held else None for budget in kept]
-    is_out, deadline, waits = any(mine), now, _FITS
-    units: tuple[int, ...] = ()
-    if is_out:
-        units = tuple([0 if held is None else held.units for held in mine])
-        deadline = max([held.deadline for held in mine if held is not None])
-    if isinstance(action, Settle):
-        for index, held in enumerate(mine):
-            if held is not None:
-                period = periods[index] if quotas else None
-                kept[index], new = _settled(action, held, kept[index], now, index, period)
-                counts += new
+    periods = [None if quota is None else quota.period(now) for quota in quotas] if quotas else None
+    mine: list[Held | None] = []
+    of_mine: list[int] = []
+    is_out, deadline, waits = False, now, _FITS
+    for budget in kept:
+        held = _of_id(budget.held, id) if budget.held else None
+        mine.append(held)
+        if held is None:
+            of_mine.append(0)
+        else:
+            of_mine.append(held.units)
+            is_out, deadline = True, held.deadline if held.deadline > deadline else deadline
+    units = tuple(of_mine)
+    if isinstance(action, Take):
+        if not is_out:
+            waits = _waits(action, before, kept, now, fields)
+            is_out = not any(waits)
+            if is_out:
+                units, deadline = action.units, now + action.span
+                _take(action, kept, deadline)
+            else:
+                units = tuple([_held(budget.held) for budget in kept])
+    elif isinstance(action, Settle):
+        counts += _settle(action, mine, kept, periods, now)
     elif isinstance(action, Renew):
-        for index, held in enumerate(mine):
-            if held is not None:
-                kept[index], deadline = _renewed(kept[index], held, now, action.span)
-    elif isinstance(action, Look):
-        counts.clear()
+        deadline = _renew(action, mine, kept, now)
+    else:
+        counts = []
         units = tuple([_held(budget.held) for budget in kept])
         waits = _waits(action, before, kept, now, fields)
-    elif not is_out:
-        waits = _waits(action, before, kept, now, fields)
-        is_out = not any(waits)
-        if is_out:
-            units, deadline = action.units, now + action.span
-            _take(action, kept, deadline)
-        else:
-            units = tuple([_held(budget.held) for budget in kept])
-    used = tuple(map(total, kept, periods) if quotas else map(total, kept))
-    units = units or (0,) * len(kept)
+    used = tuple(map(total, kept, periods) if periods else map(total, kept))
     answer = is_out, now, deadline, used, units, waits, tuple(counts)
     return _new(HoldAnswer, answer), tuple(kept)
 
@@ -348,12 +348,12 @@ def _present(
     budgets: list[Budget] = []
     counts: list[Count] = []
     for index, field in enumerate(fields):
-        budget, quota = before[index] or _UNUSED, quotas[index] if quotas else None
-        if quota is None:
-            budget = current(budget, span_of(field), now)
-        else:
-            budget, new = _in_period(budget, index, quota, span_of(field), now)
+        budget, span = before[index] or _UNUSED, span_of(field)
+        if quotas and (quota := quotas[index]) is not None:
+            budget, new = _in_period(budget, index, quota, span, now)
             counts += new
+        else:
+            budget = current(budget, span, now)
         budgets.append(budget)
     return budgets, counts
 
@@ -429,17 +429,17 @@ def _waits(
 ) -> tuple[int, ...]:
     """Return the microseconds after which units fit each window."""
     crowded = None in before and fields + before.count(None) > FIELDS_AT_MOST
-    quotas, windows = action.quotas, action.limits.windows
+    _, _, windows, quotas = action.limits
     waits: list[int] = []
-    for index, budget in enumerate(kept):
-        window, units = windows[index], action.units[index]
-        quota = quotas[index] if quotas else None
-        if quota is None:
-            wait = _wait(budget, window, units, now)
-        else:
+    for index, units in enumerate(action.units):
+        budget, window = kept[index], windows[index]
+        if quotas and (quota := quotas[index]) is not None:
             wait = _wait_for_period(budget, quota, window.limit, units, now)
-        if len(budget.held) >= action.most:
-            wait = max(wait, min(one.deadline for one in budget.held) - now)
+        else:
+            wait = _wait(budget, window, units, now)
+        held = budget.held
+        if held and len(held) >= action.most:
+            wait = max(wait, min(one.deadline for one in held) - now)
         if crowded and before[index] is None:
             wait = max(wait, DAY)
         waits.append(wait)
@@ -479,30 +479,47 @@ def _wait_for_period(budget: Budget, quota: Quota, limit: int | None, units: int
 
 
 def _take(action: Take, budgets: list[Budget], deadline: int) -> None:
-    id, (_, _, windows, _), units, span, _ = action
-    for index, (cells, held, _) in enumerate(budgets):
+    id, limits, units, span, _ = action
+    for index, window in enumerate(limits.windows):
+        cells, held, _ = budgets[index]
         mine = _new(Held, (id, units[index], deadline, span))
-        budgets[index] = _new(Budget, (cells, (*held, mine), windows[index].grain))
+        budgets[index] = _new(Budget, (cells, (*held, mine), window.grain))
 
 
-def _settled(
-    action: Settle, mine: Held, budget: Budget, now: int, index: int, period: Period | None
-) -> tuple[Budget, list[Count]]:
-    cells, held, grain = budget
-    held = tuple([one for one in held if one is not mine]) if len(held) > 1 else ()
-    units = action.used[index]
-    if period is not None:
-        used = mine.units if units is None else units
-        return _counted_in(Budget(cells, held, grain), index, [(period.begins, used)])
-    if units is None:
-        units = mine.units
-    elif units > mine.units:
-        units = min(units, LARGEST - cells[0] - _held(held))
-    return _new(Budget, (count_at(cells, grain, now, units), held, grain)), []
+def _settle(
+    action: Settle,
+    mine: Sequence[Held | None],
+    budgets: list[Budget],
+    periods: Sequence[Period | None] | None,
+    now: int,
+) -> list[Count]:
+    """Replace a hold by the units used; return those that this counts in periods."""
+    counts: list[Count] = []
+    for index, one in enumerate(mine):
+        if one is None:
+            continue
+        (cells, held, grain), units = budgets[index], action.used[index]
+        held = tuple([other for other in held if other is not one]) if len(held) > 1 else ()
+        if periods and (period := periods[index]) is not None:
+            used = period.begins, one.units if units is None else units
+            budgets[index], new = _counted_in(Budget(cells, held, grain), index, [used])
+            counts += new
+            continue
+        if units is None:
+            units = one.units
+        elif units > one.units:
+            units = min(units, LARGEST - cells[0] - _held(held))
+        budgets[index] = _new(Budget, (count_at(cells, grain, now, units), held, grain))
+    return counts
 
 
-def _renewed(budget: Budget, mine: Held, now: int, span: int) -> tuple[Budget, int]:
-    """Return the budget with a later deadline of a hold, and this deadline."""
-    renewed = Held(mine.id, mine.units, now + span, span)
-    held = tuple(renewed if one is mine else one for one in budget.held)
-    return budget._replace(held=held), renewed.deadline
+def _renew(action: Renew, mine: Sequence[Held | None], budgets: list[Budget], now: int) -> int:
+    """Move the deadline of a hold, and return it; ``now`` if the hold is not out."""
+    deadline = now
+    for index, one in enumerate(mine):
+        if one is not None:
+            renewed = Held(one.id, one.units, now + action.span, action.span)
+            held = tuple(renewed if other is one else other for other in budgets[index].held)
+            budgets[index] = budgets[index]._replace(held=held)
+            deadline = renewed.deadline
+    return deadline

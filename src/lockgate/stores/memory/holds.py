@@ -28,14 +28,17 @@ class LocalBudgets:
     def hold(self, owner: str, action: HoldAction, now: int) -> HoldAnswer:
         """Apply an action to the budgets of an owner."""
         budgets = self._budgets
-        before = [budgets.get((owner, field)) for field in action.fields]
+        before: list[Budget | None] = []
+        for field in action.fields:
+            before.append(budgets.get((owner, field)))
         answer, after = apply(action, before, now, len(self._fields.get(owner, ())))
         for field, budget in changed(action, before, after):
             place = owner, field
-            if place not in budgets:
+            if place in budgets:
+                budgets.move_to_end(place)
+            else:
                 self._fields.setdefault(owner, set()).add(field)
             budgets[place] = budget
-            budgets.move_to_end(place)
             self._sweep(now)
         return answer
 

@@ -437,7 +437,8 @@ class MemoryStore(Store):
         self, organization: str, action: HoldAction, now: int | None = None
     ) -> HoldAnswer:
         with self._lock:
-            now = self._clock() if now is None else now
+            if now is None:
+                now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             return self._budgets.hold(organization, action, now)
 
     async def organization(self, id: str) -> Organization | None:
