@@ -38,9 +38,10 @@ def changed_fields(
         after: the cells that :func:`hit_limited` returned.
     """
     changed: list[tuple[str, Cells]] = []
-    for field, old, new in zip(limits.fields, before, after, strict=True):
+    for place, new in enumerate(after):
+        old = before[place]
         if new is not old and (old is not None or new[0]):
-            changed.append((field, new))
+            changed.append((limits.fields[place], new))
     return changed
 
 
@@ -99,7 +100,7 @@ def hit_limited(
         want of a field does so for a day: by then each field of a sliding window that had no hit is
         empty. Those of calendar quotas stay until a day after their period.
     """
-    before: State = tuple(EMPTY if one is None else one for one in cells)
+    before: State = tuple([one or EMPTY for one in cells])
     of_plan, after = hit(state, windows, now, cost)
     of_limits, kept = hit_named(before, limits, now, cost)
     if of_plan.allowed and of_limits.allowed and lacking is None:
@@ -121,7 +122,7 @@ def peek_limited(
     cost: int = 1,
 ) -> Reading:
     """Return the reading that :func:`hit_limited` would give, without counting the cost (W5)."""
-    before: State = tuple(EMPTY if one is None else one for one in cells)
+    before: State = tuple([one or EMPTY for one in cells])
     return combined(peek(state, windows, now, cost), peek_named(before, limits, now, cost))
 
 

@@ -58,7 +58,7 @@ from .codec import (
     write_uses,
 )
 from .databases import Database, Held
-from .statements import Cursor, Rows, filled, places_for
+from .statements import Cursor, Rows, filled, limit_names, places_for
 
 TOGETHER_AT_MOST: Final = 64
 """The most charges in a transaction, which keeps it short."""
@@ -214,8 +214,10 @@ class Ledger:
         owner, handle = write_id(charge.organization), _handle_of(charge)
         is_limited = _has_limits(charge)
         expected = _expected(charge)[:JOINED_AT_MOST] if is_limited else ()
+        ids: list[bytes] = []
         if expected:
-            ids = [limit_id(owner, name) for name in expected]
+            for name in expected:
+                ids.append(limit_id(owner, name))
             held = self._database.hold_with_limits(cursor, owner, handle, ids)
         else:
             held = self._database.hold(cursor, (owner,), (handle,))
@@ -231,7 +233,7 @@ class Ledger:
             for place, name in enumerate(expected):
                 value, day = held.limits[2 * place : 2 * place + 2]
                 if value is not None and name in names:
-                    account.read_limit(name, limit_id(owner, name), value, day)
+                    account.read_limit(name, ids[place], value, day)
             if len(account.limits) < len(names):
                 missing = [(account, name) for name in names if name not in account.limits]
                 self._read_limits(cursor, missing)
@@ -376,10 +378,9 @@ def _values_of_limits(accounts: Iterable["_Account"]) -> tuple[dict[str, Any], i
             day = idle_day(last + span_of(name) + DAY)
             if day != limit.day and limit.day is not None:
                 is_later = True
-            values[f"i{place}"] = limit.id
-            values[f"o{place}"] = account.id
-            values[f"c{place}"] = written
-            values[f"d{place}"] = day
+            id, owner, cells, idle = limit_names(place)
+            values[id], values[owner], values[cells] = limit.id, account.id, written
+            values[idle] = day
             place += 1
     return values, place, is_later
 
@@ -392,12 +393,9 @@ def _named(
     try:
         if isinstance(charge, Hit):
             return charge.limits and charge.limits.at(now, charge.organization)
-        if (
-            isinstance(charge, Holding | Settling)
-            or charge.limits is None
-            or key is None
-            or isinstance(key, UnreadableState)
-        ):
+        if not isinstance(charge, Admit) or charge.limits is None:
+            return None
+        if key is None or isinstance(key, UnreadableState):
             return None
         assigned = charge.assigned if charge.resolved else account.organization()
         plan = charge.plans.plan_of(assigned, now)
@@ -612,7 +610,9 @@ class _Account:
     def _hit_limited(
         self, windows: tuple[Window, ...], now: int, cost: int, limits: LimitWindows
     ) -> Reading:
-        before: list[Any] = [self.limits[name].value for name in limits.fields]
+        before: list[Any] = []
+        for name in limits.fields:
+            before.append(self.limits[name].value)
         reading, state, after = hit_limited(
             (self.state or ()) if windows else (),
             windows,

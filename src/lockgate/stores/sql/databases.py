@@ -30,7 +30,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ...clock import wall_clock
 from ...errors import ConfigurationError
-from .statements import Cursor, Rows, Statements, Written, filled, places_for
+from .statements import Cursor, Rows, Statements, Written, filled, limit_names, places_for
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
@@ -508,7 +508,7 @@ def _values_of(owner: bytes, handle: str, limits: Sequence[bytes]) -> dict[str, 
     """Return the ids of one organization, one key and some limits by place name."""
     values: dict[str, Any] = {"o0": owner, "h0": handle}
     for place, id in enumerate(limits):
-        values[f"i{place}"] = id
+        values[limit_names(place)[0]] = id
     return values
 
 
