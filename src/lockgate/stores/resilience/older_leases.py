@@ -82,15 +82,16 @@ async def leases_ended(
 ) -> None:
     """Return once the quota leases of an organization that were out at a change have ended.
 
-    That is when they are settled, which the recall of the change asks of their holders; or after
-    the longest span of them by this process's clock, within which each holder has stopped. The
-    deadline by the store's clock does not count: the clock may have stepped forward.
+    That is when their holders have sent the settlements, which the recall of the change asks of
+    them; or after the longest span of the leases by this process's clock, within which each holder
+    has stopped. The deadline by the store's clock does not count: the clock may have stepped
+    forward.
 
     Args:
         store: has the leases.
         organization: has changed.
         noted: the leases at the change and later ones, as it read them; empty: it has not.
-        took: seconds that the change took.
+        took: seconds that the change took, at least a round trip.
     """
     leases, *later = noted or (await store.quota_leases(organization),)
     older = {lease.id for lease in leases}
