@@ -104,6 +104,15 @@ class ListsLeasesUntilTheirDeadline(LeaseMutant):
         return out(await super().quota_leases(organization, now))
 
 
+class TakesHoldersForStopped(LeaseMutant):
+    """Has a change wait for the oldest lease only."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return (await super().leases_in_use(organization, now))[:1]
+
+
 class ForgetsLeasesThatItCounts(LeaseMutant):
     """Lists a lease past its deadline only until the next hit."""
 

@@ -132,6 +132,7 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
             "leases_survive_a_clock_that_steps_back",
         ),
         "ForgetsLeasesThatItCounts": ("an_unsettled_lease_stays_listed_after_its_deadline",),
+        "TakesHoldersForStopped": ("a_lease_is_in_use_until_it_is_settled",),
         "HitsBesideLeases": ("units_that_were_not_used_are_free_at_once",),
         "StampsEarly": ("used_units_are_counted_from_their_instants",),
         "CountsASettlementTwice": (

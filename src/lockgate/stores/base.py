@@ -364,13 +364,13 @@ class WindowStore(PartStore):
         """
         return ()
 
-    async def leases_in_use(self, organization: str) -> QuotaLeases:
-        """Return the quota leases of an organization from which their holders may admit.
+    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
+        """Return the quota leases of an organization from which their holders may admit (K4).
 
         A change waits for these. They are those of :meth:`quota_leases`, less those of which the
         store knows that their holder has sent the settlement. The default knows of none.
         """
-        return await self.quota_leases(organization)
+        return await self.quota_leases(organization, now)
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         """Yield the id of an organization for each recall of its leases, by any process (D42).

@@ -176,6 +176,7 @@ _BY_VERB = {
     "reset": "W2",
     "settle_leases": "H3",
     "quota_leases": "H1",
+    "leases_in_use": "K4",
     "organizations": "D25",
     "hold": "H1",
     "acquire": "L1",

@@ -563,6 +563,7 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "reset": reset,
     "settle_leases": settle_leases,
     "quota_leases": quota_leases,
+    "leases_in_use": quota_leases,  # In lockstep no settlement is under way.
     "search": search,
     "organizations": organizations,
     "hold": hold,

@@ -187,8 +187,8 @@ class CachedStore(Wrapper):
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self.cache.quota_leases(organization, now)
 
-    async def leases_in_use(self, organization: str) -> QuotaLeases:
-        return await self.cache.leases_in_use(organization)
+    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return await self.cache.leases_in_use(organization, now)
 
     def recalls(self) -> AsyncGenerator[str | None]:
         return self.cache.recalls()

@@ -168,7 +168,9 @@ class Organizations:
             return ()
         return _leases(organization, found[0], self._database.read_clock(found[1]), now)
 
-    def leases_in_use(self, connection: Connection, organization: str) -> QuotaLeases:
+    def leases_in_use(
+        self, connection: Connection, organization: str, now: int | None
+    ) -> QuotaLeases:
         """Return the quota leases of an organization, less those that are being settled.
 
         A settlement is announced before it waits for the lock of the organization, so a change does
@@ -176,14 +178,14 @@ class Organizations:
         """
         settling = self._database.settling
         if settling is None:
-            return self.quota_leases(connection, organization, None)
+            return self.quota_leases(connection, organization, now)
         id, columns = write_id(organization), self._table.c
         self._database.reading_once(connection)
         read = select(columns.windows, self._database.clock, settling).where(columns.id == id)
         found = connection.execute(read).one_or_none()
         if found is None:
             return ()
-        leases = _leases(organization, found[0], self._database.read_clock(found[1]))
+        leases = _leases(organization, found[0], self._database.read_clock(found[1]), now)
         return tuple(one for one in leases if lease_number(id, one.id) not in found[2])
 
     def older_leases(self, id: bytes, locked: Any, moment: Moment) -> QuotaLeases | None:

@@ -315,8 +315,8 @@ class SqlStore(PrimaryStore):
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self._read(lambda c: self._organizations.quota_leases(c, organization, now))
 
-    async def leases_in_use(self, organization: str) -> QuotaLeases:
-        return await self._read(lambda c: self._organizations.leases_in_use(c, organization))
+    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return await self._read(lambda c: self._organizations.leases_in_use(c, organization, now))
 
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls

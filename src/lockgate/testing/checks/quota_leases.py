@@ -90,6 +90,18 @@ async def an_unsettled_lease_stays_listed_after_its_deadline(
     await store.peek("org_1", WINDOWS, ended)
 
 
+@alone("K4", "quota_leases")
+async def a_lease_is_in_use_until_it_is_settled(store: Store, factory: Factory) -> None:
+    token = factory.token(await new_key(store, factory))
+    for number in (1, 2):
+        await store.admit_leased(token, 1, BOOK, ask(number, 5), NOW)
+    await store.leases_in_use("org_1", NOW)
+    await store.leases_in_use("org_1", NOW + SECOND)
+    await store.settle_leases("org_1", WINDOWS, [used(1)], NOW)
+    await store.leases_in_use("org_1", NOW)
+    await store.leases_in_use("org_2", NOW)
+
+
 @alone("H4", "quota_leases")
 async def units_that_were_not_used_are_free_at_once(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
@@ -345,6 +357,7 @@ CHECKS: tuple[Check, ...] = (
     leased_units_are_counted_in_full,
     a_lease_is_used_in_full_at_its_deadline,
     an_unsettled_lease_stays_listed_after_its_deadline,
+    a_lease_is_in_use_until_it_is_settled,
     units_that_were_not_used_are_free_at_once,
     used_units_are_counted_from_their_instants,
     a_lease_is_settled_once,
