@@ -36,7 +36,7 @@ def test_a_created_key_records_the_user_of_the_session_and_shows_no_new_field() 
     assert key.details == KeyDetails(created_by="user:ada")
     app = GateMiddleware(Starlette(routes=operations(bench.gate)), bench.gate)
     shown = asyncio.run(ask(app, path=f"{KEYS}/{key.id}", session=bench.session())).json()["data"]
-    assert b"ada" not in str(shown).encode()
+    assert "user:ada" not in str(shown) and "ada" not in shown.values()
     assert len(shown) == 11
 
 
