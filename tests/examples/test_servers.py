@@ -96,7 +96,8 @@ def served(
     server: str, app: str, folder: Path = EXAMPLES, cwd: Path | None = None
 ) -> Iterator[Running]:
     """Serve an application and collect its output; a server may load it more than once."""
-    with reserved_port() as port, NamedTemporaryFile() as output:
+    # Apart, since a line of the log may come between a printed line and its end.
+    with reserved_port() as port, NamedTemporaryFile() as output, NamedTemporaryFile() as log:
         url = f"http://127.0.0.1:{port}"
         module, *options = (part.format(app=app, port=port) for part in SERVERS[server])
         process = subprocess.Popen(
@@ -104,7 +105,7 @@ def served(
             cwd=cwd or folder,
             env=environment(folder),
             stdout=output,
-            stderr=subprocess.STDOUT,
+            stderr=log,
         )
         try:
             deadline = time.monotonic() + START_SECONDS
@@ -113,8 +114,8 @@ def served(
                     httpx.get(f"{url}/health", timeout=60)
                     break
                 except httpx.TransportError:
-                    assert process.poll() is None, Path(output.name).read_text()
-                    assert time.monotonic() < deadline, Path(output.name).read_text()
+                    assert process.poll() is None, Path(log.name).read_text()
+                    assert time.monotonic() < deadline, Path(log.name).read_text()
                     time.sleep(0.05)
             # By a separate file object: this one shares its position with the server that writes.
             shown = Path(output.name).read_text().splitlines()
