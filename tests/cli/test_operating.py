@@ -560,9 +560,8 @@ def test_doctor_finds_a_redis_that_is_full_or_cannot_save(
         assert "its memory is full" in text
         redis.config_set("maxmemory", 0)
         # A folder is in the place of the file that is to be written.
-        file = Path(
-            str(redis.config_get("dir")["dir"]), redis.config_get("dbfilename")["dbfilename"]
-        )
+        folder, name = (redis.config_get(one)[one] for one in ("dir", "dbfilename"))
+        file = Path(str(folder), str(name))
         file.unlink(missing_ok=True)
         file.mkdir()
         redis.config_set("save", "3600 1")
