@@ -34,7 +34,7 @@ nitpick_ignore_regex = [
     # Types of other packages: their pages are not asked, so that a build needs no network.
     (r"py:.*", r"(?!lockgate).*"),
     # Types that only signatures name.
-    (r"py:.*", r"lockgate\.(clock|core|services|stores|web|sync_gate|events|sessions\.\w+)\..*"),
+    (r"py:.*", r"lockgate\.(clock|core|services|stores|web|events|sessions\.\w+)\..*"),
     (r"py:.*", r"lockgate\.\w+\.App"),
 ]
 

@@ -14,7 +14,7 @@ import lockgate
 FLOORS = (
     {"core", "errors"},
     {"clock", "events", "legacy", "metrics", "stores", "sync"},
-    {"gate", "migrations", "options", "principal", "services", "sessions", "sync_gate"},
+    {"gate", "migrations", "options", "principal", "services", "sessions"},
     {"asgi", "web", "wsgi"},
     {
         "dashboard",

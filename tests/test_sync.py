@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import coroutine
 
 import pytest
 
+from lockgate import Gate
 from lockgate.errors import ConfigurationError, KeyNotFound
 from lockgate.sync import run
 
@@ -86,3 +89,24 @@ async def test_a_flow_that_never_suspends_runs_inside_an_event_loop() -> None:
 def test_running_a_flow_of_asyncio_without_a_loop_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match="waits for an event loop: await it there"):
         run(asyncio.sleep(1))
+
+
+def test_a_script_and_its_threads_call_a_gate_on_a_database(tmp_path: Path) -> None:
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
+    text = run(gate.keys.create("org_1", "ci")).text
+    run(gate.organizations.place("org_1", "creator"))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: run(gate.authenticate(text)), range(20)))
+    assert run(gate.authenticate(text)).reading.used[0] == 21
+    run(gate.close())
+
+
+async def test_a_call_of_a_gate_on_a_database_is_refused_inside_an_event_loop(
+    tmp_path: Path,
+) -> None:
+    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
+    with pytest.raises(ConfigurationError, match="await it there"):
+        run(gate.keys.list("org_1"))
+    created = await asyncio.to_thread(run, gate.keys.create("org_1", "ci"))
+    assert (await gate.authenticate(created.text)).organization == "org_1"
+    await gate.close()

@@ -79,7 +79,6 @@ from .stores.open import checked, open_store, resilient
 from .stores.quota_thresholds import tell_quotas
 from .stores.resilience.deadlines import Patience, within
 from .stores.resilience.local_limits import LocalLimits
-from .sync_gate import SyncGate
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
@@ -332,15 +331,6 @@ class Gate:
             *(self._limits_of_rules, self.holds, self.subjects),
             *(self.clock, self.events),
         )
-
-    @cached_property
-    def sync(self) -> SyncGate:
-        """Return a view of this gate with blocking methods, for threads without an event loop.
-
-        Raises:
-            ConfigurationError: the store needs an event loop.
-        """
-        return SyncGate(self)
 
     async def authenticate(
         self,

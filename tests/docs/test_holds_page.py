@@ -60,7 +60,7 @@ class Recipes:
 def recipes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipes]:
     recipes = Recipes(run_python(ROOT / "docs" / "holds.md", monkeypatch))
     yield recipes
-    recipes.page.gate.sync.close()
+    run(recipes.page.gate.close())
 
 
 @pytest.fixture
@@ -116,15 +116,15 @@ def test_each_try_of_a_job_counts(
 def test_a_job_whose_units_another_request_took_is_tried_again(
     recipes: Recipes, worker: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    holds, tokens = recipes.page.gate.sync.holds, {recipes.page.TOKENS: LIMIT}
+    holds, tokens = recipes.page.gate.holds, {recipes.page.TOKENS: LIMIT}
     settle, ids = holds.settle, list[str]()
 
-    def settle_late(id: str, used: int) -> bool:
-        settled: bool = settle(id, used)
+    async def settle_late(id: str, used: int) -> bool:
+        settled: bool = await settle(id, used)
         if settled:
-            ids.append(holds.take("org_2", tokens, seconds=600).id)
+            ids.append((await holds.take("org_2", tokens, seconds=600)).id)
         else:
-            settle(ids.pop(), 0)
+            await settle(ids.pop(), 0)
         return settled
 
     monkeypatch.setattr(holds, "settle", settle_late)

@@ -177,9 +177,9 @@ def test_the_actor_holds_within_its_block_and_task(gate: Gate) -> None:
     }
     with acting(ADA), ThreadPoolExecutor(1) as pool:
         # A thread of a pool has a context of its own.
-        pool.submit(gate.sync.organizations.place, "org_1", "starter").result()
+        pool.submit(run, gate.organizations.place("org_1", "starter")).result()
     assert log(gate)[0].actor == HOST
-    assert gate.sync.changes.list("org_1", limit=1).changes == log(gate)[:1]
+    assert run(gate.changes.list("org_1", limit=1)).changes == log(gate)[:1]
 
 
 def test_a_long_id_of_an_actor_is_cut(gate: Gate) -> None:

@@ -273,7 +273,6 @@ def test_a_text_that_looks_like_a_key_is_never_taken_for_an_organization(
     with pytest.raises(InvalidFormat):
         run(gate.explain(text[:-1] + ("a" if text[-1] != "a" else "b")))
     assert run(other.explain(text)).organization == "org_1"
-    assert other.sync.explain(text).organization == "org_1"
 
 
 def test_a_temporary_limit_of_0_is_explained_with_its_end() -> None:

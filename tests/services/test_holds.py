@@ -340,15 +340,6 @@ def test_the_number_of_holds_is_bounded() -> None:
     assert bench.fits(1)
 
 
-def test_a_gate_in_threads_has_blocking_verbs() -> None:
-    bench = Bench()
-    taken = bench.gate.sync.holds.take("org_1", {TOKENS: 5}, seconds=7)
-    assert taken.seconds == 7
-    assert bench.gate.sync.holds.renew(taken.id)
-    assert [one.held for one in bench.gate.sync.holds.usage("org_1")] == [5]
-    assert bench.gate.sync.holds.settle(taken.id, 5)
-
-
 @pytest.mark.parametrize("caller", [None, 7, "", "o" * 129], ids=repr)
 def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
     with pytest.raises(InvalidRequest):

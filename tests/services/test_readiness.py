@@ -77,13 +77,13 @@ def application(environ: object, start: Any) -> list[bytes]:
 
 def test_ready_changes_nothing_and_may_be_called_again(tmp_path: Path) -> None:
     gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
-    gate.sync.ready()
-    gate.sync.ready()
+    run(gate.ready())
+    run(gate.ready())
     assert not run(gate.store.scan(None, 100)).keys
-    created = gate.sync.keys.create("org_1", "ci")
-    gate.sync.ready()
-    assert gate.sync.authenticate(created.text).reading.used[0] == 1
-    gate.sync.close()
+    created = run(gate.keys.create("org_1", "ci"))
+    run(gate.ready())
+    assert run(gate.authenticate(created.text)).reading.used[0] == 1
+    run(gate.close())
 
 
 async def test_ready_in_an_event_loop(tmp_path: Path) -> None:

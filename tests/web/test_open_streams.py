@@ -54,8 +54,8 @@ class Owner:
 
     def key(self) -> tuple[str, Callable[[], object]]:
         """Make a key; return its headers' value, and a function that revokes it."""
-        created = self.gate.sync.keys.create("org_1", "a key", ["*"])
-        return f"Bearer {created.text}", lambda: self.gate.sync.keys.revoke("org_1", created.key.id)
+        created = run(self.gate.keys.create("org_1", "a key", ["*"]))
+        return f"Bearer {created.text}", lambda: run(self.gate.keys.revoke("org_1", created.key.id))
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def owner(tmp_path: Path) -> Iterator[tuple[Owner, str]]:
     url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
     owner = Owner(url)
     yield owner, url
-    owner.gate.sync.close()
+    run(owner.gate.close())
 
 
 def read_until_cut(url: str, credential: str, revoke: Callable[[], object]) -> float:

@@ -536,12 +536,12 @@ def test_d6_usage_is_written_where_a_child_of_multiprocessing_ends(
 
 _THREADS = """
 import signal, sys, threading
-from lockgate import Gate
+from lockgate import Gate, run
 
 gate = Gate(sys.argv[1], brand="acme")
 if sys.argv[2]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-thread = threading.Thread(target=gate.sync.ready)
+thread = threading.Thread(target=lambda: run(gate.ready()))
 thread.start()
 thread.join()
 """
