@@ -127,11 +127,7 @@ def test_every_document_has_the_fields_that_the_page_lists(operator: Operator) -
     operator("explain", "org_1")
     findings = operator("doctor", code=doctor_code())["findings"]
     assert set(findings[0]) == documented()["a finding of doctor"]
-    operator("watch", "--every", "0.1", "--count", "1")
     operator("routes", f"{os.environ['LOCKGATE_GATE'].partition(':')[0]}_app:app")
-    Path("limited.py").write_text('Limiter(f, default_limits=["60/minute"])\n')
-    (use,) = operator("migrate", ".")["uses"]
-    assert set(use) == documented()["a use of migrate"]
     operator("simulate", "--rate", "20/minute", "--for", "5m")
     assert operator("init", "new_gates.py")["environment"]["LOCKGATE_GATE"] == "new_gates:gate"
     Path("tables.db").touch()
@@ -153,7 +149,6 @@ def test_every_reading_command_prints_something_for_people(
         *("keys list org_1", f"keys show org_1 {key['id']}", f"keys find {key['id']}"),
         *("keys verify", "keys pattern", "orgs list", "orgs show org_1", "orgs limits org_1"),
         *("orgs usage org_1", "orgs usage org_1 --keys", "audit org_1", "explain org_1"),
-        *("watch --every 0.1 --count 1", "migrate ."),
     ):
         monkeypatch.setattr("sys.stdin", io.StringIO(key["api_key"]))
         capsys.readouterr()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
+import re
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 import pytest
 
 from lockgate import Gate, run
 from lockgate.cli import main
+from lockgate.core.quota_leases import LeaseRequest
 from lockgate.options import StoreOptions
 from tests.patience import SECONDS
 
@@ -409,3 +413,49 @@ def test_a_text_that_is_no_id_is_wrong_usage(capsys: Said, command: str, id: str
     words = command.split() if "ID" in command else [*command.split(), "ID"]
     assert main([id if word == "ID" else word for word in words]) == 2
     assert "1 to 128 characters" in capsys.readouterr().err
+
+
+LIMITED = """
+from lockgate import Gate, Limit, Plan, PlanBook
+from lockgate.options import HoldOptions, StoreOptions
+
+EXPORT, TOKENS = Limit("export", "3/hour"), Limit("tokens", "100/minute")
+plan = Plan("busy", rpm=900, rph=None, rpd=None, concurrent=None)
+gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], default="busy"),
+            hold_options=HoldOptions(limits=[TOKENS]),
+            store_options=StoreOptions(deadline=30))
+gate.know_limits([EXPORT])
+"""
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_named_limits_holds_and_leases_are_shown(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(LIMITED.format(store=os.environ["LOCKGATE_STORE"]))
+    service: Any = importlib.import_module(module)
+    serving: Gate = service.gate
+    run(serving.keys.create("org_2", "ci"))
+    key = run(serving.keys.create("org_1", "ci")).text
+    run(serving.authenticate(key, limits=[service.EXPORT]))
+    run(serving.holds.take("org_1", {service.TOKENS: 60}))
+    lease = LeaseRequest("0" * 16, 12, 60_000_000)
+    run(serving.store.admit_leased(serving.format.parse(key), 1, serving.plans, lease))
+    monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
+    shown = done(capsys, "orgs", "show", "org_1")
+    assert shown["named"] == [
+        {"name": "export", "type": "hour", "used": 1, "limit": 3, "held": 0},
+        {"name": "tokens", "type": "minute", "used": 60, "limit": 100, "held": 60},
+    ]
+    assert shown["leased"]["units"] == 12
+    other = done(capsys, "orgs", "show", "org_2")
+    assert [one["used"] for one in other["named"]] == [0, 0]
+    assert other["leased"] is None
+    assert main(["orgs", "show", "org_1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    fields = dict(re.split(r" {2,}", line, maxsplit=1) for line in lines)
+    assert (fields["export hour"], fields["tokens minute"]) == ("1 of 3", "60 of 100, 60 held")
+    assert fields["leased"].startswith("12 of the units left, until ")
+    run(serving.close())

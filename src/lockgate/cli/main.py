@@ -29,14 +29,12 @@ from .explain import explain
 from .find import find_keys
 from .init import init
 from .keys import keys
-from .migrate import migrate
 from .organizations import orgs
 from .refused import refused_keys
 from .routes import openapi, routes
 from .show import show_key
 from .simulate import simulate
 from .usage import usage
-from .watch import watch
 
 REFUSED: Final = 1
 MISUSED: Final = 2
@@ -72,12 +70,10 @@ for _command in (
     explain,
     init,
     keys,
-    migrate,
     openapi,
     orgs,
     routes,
     simulate,
-    watch,
 ):
     lockgate.add_command(_command)
 keys.add_command(find_keys)

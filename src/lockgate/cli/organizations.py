@@ -18,10 +18,13 @@ from ..services.organizations import ListedOrganization, OrganizationPage, OwnLi
 from ..services.rate_limit_status import LimitUsage, Status, status_of
 from ..stores.answers import UnreadableState
 from .instants import read_end
-from .limit_rates import EACH
 from .output import json_option, plain, print_fields, print_json, print_table, progress
 from .settings import BUILT_IN, call, gate_of, gate_option, organization_argument, store_option
 
+EACH: Final = {
+    limit: f"{'an' if name == 'hour' else 'a'} {name}" for limit, (name, _) in SPANS.items()
+}
+"""The window of each limit as a text, such as ``a day`` for ``rpd``."""
 _COUNTED: Final = {
     **{limit: f"requests {span}" for limit, span in EACH.items()},
     "concurrent": "jobs at the same time",

@@ -20,7 +20,7 @@ from ..testing import plot
 from ..testing.simulation import Holding, Simulation
 from ..testing.simulation import simulate as simulated
 from ..testing.trace import Arrival
-from .limit_rates import EACH
+from .organizations import EACH
 from .output import json_option, print_json
 
 F = TypeVar("F", bound=Callable[..., Any])
