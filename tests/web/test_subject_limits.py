@@ -154,7 +154,7 @@ def test_a_public_route_is_limited_by_address_without_a_key(serve: Callable[...,
 def test_a_refusal_before_the_key_is_verified_has_no_headers_of_a_budget_D40(
     serve: Callable[..., Get],
 ) -> None:
-    """The plan is not known yet, and the budget of failures at the address was not asked."""
+    """The plan is not known yet, and the budget of failures at the address did not refuse."""
     service = Service()
     get = serve(service)
     for path, tenant in (("/data", None), ("/tenant", "a")):
@@ -332,6 +332,59 @@ def test_no_address_is_readable_in_the_store() -> None:
     assert one != other
     assert all(129 <= len(owner) <= 192 and owner.isascii() for owner in store.owners)
     assert "198.51" not in one
+
+
+@BOTH
+def test_d24_a_spent_address_is_refused_before_a_store_counts_its_subjects(
+    serve: Callable[..., Get],
+) -> None:
+    store = Counting()
+    service = Service(store, anonymous=Plan("anonymous", rpm=3, rph=None, rpd=None, concurrent=0))
+    get = serve(service)
+    assert get("/data", "192.0.2.2", service.key)[0] == 200
+    spending = [get("/tenant", tenant="a")[0] for _ in range(4)]
+    assert spending == [401, 401, 429, 429]  # The limit by tenant is 2 a minute.
+    while get("/missing")[0] == 401:
+        pass
+    store.owners.clear()
+    for path in ("/data", "/tenant"):
+        for credential in (None, "wrong", service.key[:-1]):
+            for number in range(3):
+                status, headers, body = get(path, None, credential, f"tenant {number}")
+                assert (status, headers["x-ratelimit-limit"]) == (429, "3")
+                assert "name" not in json.loads(body)["limits"]
+    assert store.owners == []
+    assert get("/data", key=service.key)[0] == 200
+    assert len(store.owners) == 1
+
+
+def test_d24_a_spent_address_needs_a_good_session_before_a_store_counts_its_subjects() -> None:
+    store, cookie = Counting(), SignedCookie(["a secret of many distinct bytes"])
+    service = Service(
+        store,
+        sessions=cookie,
+        public_url="http://testserver",
+        anonymous=Plan("anonymous", rpm=2, rph=None, rpd=None, concurrent=0),
+    )
+    rule = Rule("jobs:read", accepts=("key", "session"), limits=[SEARCH])
+
+    async def answer(request: Request) -> PlainTextResponse:
+        return PlainTextResponse("done")
+
+    app = asgi.protect(
+        Starlette(routes=[Route("/data", answer)]), service.gate, rules={"GET /data": rule}
+    )
+    client = TestClient(app)
+
+    def get(session: str) -> int:
+        return client.get("/data", headers={"cookie": f"__session={session}"}).status_code
+
+    assert [get("forged") for _ in range(3)] == [401, 401, 429]
+    store.owners.clear()
+    assert [get("forged") for _ in range(5)] == [429] * 5
+    assert store.owners == []
+    assert get(cookie.issue(Session("org_1", "ada"))) == 200
+    assert len(store.owners) > 0
 
 
 def subjects_on(store: MemoryStore, service: Service) -> SubjectLimits:

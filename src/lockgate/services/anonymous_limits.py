@@ -52,6 +52,11 @@ class AnonymousLimits:
                 self._spent.put(address, state, now)
             return reading
 
+    @property
+    def has_spent(self) -> bool:
+        """Return whether any address has spent its budget lately."""
+        return len(self._spent) > 0
+
     def peek(self, address: str) -> Reading:
         """Return the reading of an address without charging it."""
         with self._lock:

@@ -132,6 +132,11 @@ class Guard:
                     if rule.outside
                     else self._anonymous(caller, rule)
                 )
+            if gate.failures.has_spent:
+                try:
+                    await self._refuse_unknown(caller, rule)
+                except Refusal as refusal:
+                    return self._refused(refusal, caller, rule)
             await self._charge_first(caller, rule, rule.outside)
         authorizations = caller.authorizations
         try:
@@ -552,7 +557,7 @@ class Guard:
         A failed credential is charged to the address, and once that has spent its budget the
         answer is that. What is no fault of the caller's is not charged, nor is a session that was
         verified. A named limit that refuses before the plan is known leaves the headers out: those
-        of a plan would be wrong, and no budget of the address was asked (D40).
+        of a plan would be wrong, and no budget of the address refused (D40).
         """
         gate, failures = self.gate, self.gate.failures
         if isinstance(refusal, Unauthenticated | AddressNotAllowed):
@@ -631,6 +636,28 @@ class Guard:
         refusal = rate_limit_exceeded(failures.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (failures.plan, reading))
         raise refusal
+
+    async def _refuse_unknown(self, caller: RequestView, rule: Rule) -> None:
+        """Refuse a spent address before a store counts it for the limits of a rule (D24).
+
+        Not with a key that this process admitted lately, nor with a good session that is verified
+        without a store.
+
+        Raises:
+            Refusal: the address has spent its budget of failures, or its session is not accepted.
+        """
+        gate, authorizations = self.gate, caller.authorizations
+        address = address_of(gate, caller)
+        if gate.failures.refuses(address) is None:
+            return
+        if rule.takes_key and self._known.find(authorizations) is not None:
+            return
+        shown = None
+        if rule.takes_session:
+            shown = token_of(gate, caller) if authorizations else presented(gate, caller)
+        self._refuse_spent(rule, address, shown)
+        if shown is not None:
+            await session_by(gate, caller, shown)
 
 
 def _is_preflight(caller: RequestView) -> bool:
