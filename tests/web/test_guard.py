@@ -22,7 +22,7 @@ from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import InsufficientScope, MissingAuth, NotFound, SessionRequired
 from lockgate.options import WebOptions
-from lockgate.sessions import Session
+from lockgate.sessions import Session, SessionOptions
 from lockgate.stores.answers import Admission
 from lockgate.stores.base import IoMode
 from lockgate.web.guard import Guard
@@ -376,6 +376,37 @@ def test_d24_a_session_without_an_organization_is_charged_to_its_user() -> None:
     assert codes == ["NO_ORGANIZATION"] * 2 + ["RATE_LIMIT_EXCEEDED"] * 2
     assert enter(bench, homeless["eve"])[0] == "NO_ORGANIZATION"
     assert bench.gate.failures.peek("192.0.2.1").remaining == 2
+
+
+def test_sessions_of_two_organizations_share_no_budget_whatever_their_ids_W8() -> None:
+    """Neither do a user and an agent, nor a user and an organization of the same id."""
+    roles = SessionOptions(free_reads=True)
+    sessions = [
+        Session("org_1", "ada"),
+        Session("org_2", "ada"),
+        Session("ada", None),
+        Session("ada", "org_1"),
+        Session("org_1', 'ada", None),
+        Session("org_1', 'ada", "ada"),
+    ]
+    for spends in sessions:
+        bench = Bench(anonymous=2, session_options=roles)
+        asked = {one: Asking(cookie=f"__session={bench.sessions.issue(one)}") for one in sessions}
+        codes = [enter(bench, asked[spends])[0] for _ in range(3)]
+        assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]
+        others = [one for one in sessions if one != spends]
+        assert [enter(bench, asked[one])[0] for one in others] == ["in"] * len(others)
+
+
+def test_a_user_without_an_organization_spends_no_budget_of_one_with_the_same_id_W8() -> None:
+    bench = Bench(anonymous=2)
+    homeless, member, named = (
+        Asking(cookie=f"__session={bench.sessions.issue(session)}")
+        for session in (Session(None, "ada"), Session("org_1", "ada"), Session("ada", "eve"))
+    )
+    codes = [enter(bench, homeless)[0] for _ in range(3)]
+    assert codes == ["NO_ORGANIZATION"] * 2 + ["RATE_LIMIT_EXCEEDED"]
+    assert [enter(bench, caller)[0] for caller in (member, named)] == ["in", "in"]
 
 
 @pytest.mark.parametrize("peer", ["192.0.2.1", "2001:db8::1", None, "not an address"])

@@ -436,8 +436,9 @@ class Guard:
             raise MissingAuth if rule.takes_key else SessionRequired
         self._refuse_spent(rule, address_of(gate, caller), shown)
         session = await session_by(gate, caller, shown)
-        # A verified session fails by itself: others at its address have their budget.
-        holder = f"session {session.user or session.organization}"
+        # A verified session fails by itself: others at its address have their budget. Users of two
+        # organizations may have one id, and an organization that of a user (W8).
+        holder = f"session {(session.organization, session.user)}"
         self._refuse_spent(rule, holder)
         if rule.outside:
             await self._charge_subjects(user_of(session, rule.outside), caller, rule)
