@@ -110,6 +110,40 @@ def test_a_refused_hit_of_named_limits_is_repeated_by_its_fields() -> None:
     assert run(hit("org_9", WINDOWS, 1)).allowed
 
 
+@pytest.mark.parametrize("organization", ["org_1", "limit:" + "a" * 128])
+def test_w15_named_limits_without_a_plan_are_decided_here_while_the_store_is_away(
+    organization: str,
+) -> None:
+    """So are those of addresses, and those that a gate inside another one adds."""
+    bench = Bench()
+    hit = bench.front.hit
+    assert run(hit(organization, (), 1, NOW, named(EXPORT))).used == (1,)
+    bench.store.away = True
+    readings = [run(hit(organization, (), 1, NOW, named(EXPORT))) for _ in range(3)]
+    assert [(one.allowed, one.used) for one in readings] == [
+        (True, (2,)),
+        (True, (3,)),
+        (False, (3,)),
+    ]
+    assert run(hit(organization, WINDOWS, 1, NOW)).used == (1,) * 3
+    bench.store.away = False
+    for _ in range(2):  # Each charges the store for what was admitted here.
+        run(hit(organization, (), 1, NOW, named(EXPORT)))
+    assert run(bench.store.peek(organization, (), NOW, named(EXPORT))).used == (4,)
+    run(hit(organization, WINDOWS, 1, NOW))
+    assert run(bench.store.peek(organization, WINDOWS, NOW)).used == (2,) * 3
+
+
+def test_named_limits_without_a_plan_keep_what_is_known_of_the_plan_W15() -> None:
+    bench = Bench()
+    for _ in range(20):  # By any process.
+        run(bench.store.hit("org_1", WINDOWS, 1, NOW))
+    assert not run(bench.front.hit("org_1", WINDOWS, 1, NOW)).allowed
+    assert run(bench.front.hit("org_1", (), 1, NOW, named(EXPORT))).allowed
+    bench.store.away = True
+    assert not run(bench.front.hit("org_1", WINDOWS, 1, NOW)).allowed
+
+
 def local(mode: Fallback = "local", fleet: int = 1) -> LocalLimits:
     return LocalLimits(mode, fleet, Events(None), lambda: NOW)
 

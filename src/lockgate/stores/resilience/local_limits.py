@@ -116,20 +116,20 @@ class LocalLimits:
             return
         with self._lock:
             instant = self._clock() if now is None else now
-            noted = self._noted.get(organization)
-            if (
-                noted is None
-                or noted.windows is not windows
-                or not 0 <= instant - noted.first < _NOTED_TOGETHER
-            ):
-                noted = self._note_anew(organization, windows, instant)
-            noted.used = reading.used
-            noted.last = instant
-            if reading.allowed:
-                noted.cost += cost
+            if windows:
+                noted = self._noted.get(organization)
+                if (
+                    noted is None
+                    or noted.windows is not windows
+                    or not 0 <= instant - noted.first < _NOTED_TOGETHER
+                ):
+                    noted = self._note_anew(organization, windows, instant)
+                noted.used = reading.used if limits is None else reading.used[: len(windows)]
+                noted.last = instant
+                if reading.allowed:
+                    noted.cost += cost
             if limits is not None:
                 limits = limits.at(reading.now, organization)
-                noted.used = reading.used[: len(windows)]
                 if reading.allowed:
                     self._windows.hit_limited(organization, (), _any_number(limits), instant, cost)
                 for field, used in zip(limits.fields, reading.used[len(windows) :], strict=True):
@@ -264,20 +264,25 @@ class LocalLimits:
 
         Args:
             organization: the organization's id.
-            windows: the windows of its plan.
+            windows: the windows of its plan; empty: only named limits are charged.
             hit: the store's ``hit``. A charge of unknown outcome is not repeated (D33).
             now: the instant in microseconds; None: by the clock.
         """
-        if self.owing.pop(organization, _SETTLED) is _SETTLED:
+        if organization not in self.owing:
             return
         with self._lock:
+            if self.owing.pop(organization, _SETTLED) is _SETTLED:
+                return
             instant = self._clock() if now is None else now
-            used = self._owed.peek(organization, windows, instant).used
+            used = self._owed.peek(organization, windows, instant).used if windows else ()
             due = [
                 (limits, self._owed.peek(organization, (), instant, limits).used)
                 for limits in self._owed_limits.pop(organization, {})
             ]
-            self._owed.take(organization)
+            if windows:
+                self._owed.take(organization)
+            elif organization in self._owed:
+                self.owing[organization] = None
             self._owed.limits.remove(organization)
         if owed := min(used, default=0):
             await self._charge(hit, organization, windows, owed, now)
@@ -351,7 +356,7 @@ class LocalLimits:
     ) -> Reading:
         with self._lock:
             instant = self._clock() if now is None else now
-            noted = self._count_noted(organization)
+            noted = self._count_noted(organization) if windows else None
             if self._mode == "open":
                 self._hit(
                     organization,
