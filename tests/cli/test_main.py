@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import Any
 
 import pytest
@@ -183,6 +184,32 @@ def test_a_secret_in_the_environment_that_can_be_guessed(
     message = said(capsys, "demo", "--port", "0")
     assert "secrets.token_" in message
     assert value not in message
+
+
+@pytest.mark.parametrize("variable", ["LOCKGATE_PEPPER", "LOCKGATE_NEXT_PEPPER"])
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        *((text, "begins or ends with white space") for text in ("{}\n", " {}", "{} ", "{}\r\n")),
+        *((text, "blanks, and nothing else") for text in ("{0}x\n{0}y", "{0}x \n{0}y", "{0}\t{0}")),
+    ],
+)
+def test_a_pepper_with_white_space_around_it_is_refused_by_the_command_D53(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    written: str,
+    told: str,
+) -> None:
+    """The service would have another pepper: ``os.environ[...].encode()`` strips nothing."""
+    secret = token_urlsafe(32)
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv(variable, written.format(secret))
+    for command in (["keys", "create", "org_1", "ci"], ["doctor"]):
+        message = said(capsys, *command, "--store", "memory://")
+        assert told in message
+        assert variable in message
+        assert secret not in message
 
 
 @pytest.mark.parametrize("command", ["demo", "db"])

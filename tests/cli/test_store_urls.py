@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+from secrets import token_urlsafe
 
 import pytest
 
+from lockgate.cli import main
 from lockgate.cli.store_urls import has_password, store_url
 from lockgate.errors import ConfigurationError
 
@@ -69,11 +71,27 @@ def test_a_url_without_a_password_may_be_an_argument(url: str) -> None:
 def test_a_password_may_come_by_the_environment_or_standard_input(
     monkeypatch: pytest.MonkeyPatch, url: str
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"  {url}\r\nanother line\n"))
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\r\nanother line\n"))
     assert store_url("-", "memory://") == url
-    monkeypatch.setenv("LOCKGATE_STORE", f"{url}\n")
+    monkeypatch.setenv("LOCKGATE_STORE", url)
     assert store_url(None, "memory://") == url
     assert store_url("sqlite:///keys.db", "memory://") == "sqlite:///keys.db"
+
+
+@pytest.mark.parametrize("url", WITH_PASSWORD)
+@pytest.mark.parametrize("written", ["{}\n", " {}", "{}\t"])
+def test_a_url_with_white_space_around_it_is_refused_and_not_repeated_D53(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str, written: str
+) -> None:
+    monkeypatch.setenv("LOCKGATE_STORE", written.format(url))
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    for name in ("LOCKGATE_PEPPER", "LOCKGATE_SESSION_SECRET"):
+        monkeypatch.setenv(name, token_urlsafe(32))
+    for command in (["keys", "list", "org_1"], ["db", "check"], ["demo", "--port", "0"]):
+        assert main(command) == 2
+        told = capsys.readouterr().err
+        assert "The store's URL begins or ends with white space" in told
+        assert "hunter2" not in told
 
 
 def test_a_url_typed_at_a_terminal_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,8 +123,7 @@ def test_standard_input_without_a_url_is_an_error(
 def test_the_default_url_applies_without_option_and_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for empty in ("", " "):
-        monkeypatch.setenv("LOCKGATE_STORE", empty)
-        assert store_url(None, "memory://") == "memory://"
-        with pytest.raises(ConfigurationError, match="set LOCKGATE_STORE"):
-            store_url(None)
+    monkeypatch.setenv("LOCKGATE_STORE", "")
+    assert store_url(None, "memory://") == "memory://"
+    with pytest.raises(ConfigurationError, match="set LOCKGATE_STORE"):
+        store_url(None)

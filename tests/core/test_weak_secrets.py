@@ -41,6 +41,32 @@ def test_text_that_is_no_utf_8_is_refused_and_not_kept_in_the_error() -> None:
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("written", ["{}\n", "{}\r\n", " {}", "\t{}", "{} ", "{}\u00a0", "\n{}\n"])
+def test_a_secret_with_white_space_around_it_is_refused_and_not_repeated_D53(written: str) -> None:
+    good = secrets.token_urlsafe(32)
+    secret = written.format(good)
+    for build in (
+        lambda: Gate(brand="acme", peppers=[secret.encode()]),
+        lambda: Gate(brand="acme", peppers=[good.encode(), secret.encode()]),
+        lambda: Gate(brand="acme", peppers=[], next_pepper=secret.encode()),
+        lambda: SignedCookie([secret]),
+        lambda: AgentCookie([good, secret]),
+    ):
+        with pytest.raises(ConfigurationError, match="begins or ends with white space") as caught:
+            build()
+        assert good not in str(caught.value)
+
+
+@pytest.mark.parametrize("white", [b"\n", b" ", b"\r\n"])
+def test_random_bytes_are_used_as_they_are_whatever_they_end_with_D53(white: bytes) -> None:
+    random = b"\x91\x00\xfe\x88\xc3\x28\xa0\xa1\xe2\x28\xa1\xf0\x28\x8c\xbc\x00"
+    refuse_weak("pepper", white + random + white, "...")
+
+
+def test_blanks_inside_a_secret_belong_to_it_D53() -> None:
+    refuse_weak("pepper", b"correct horse battery staple", "...")
+
+
 def test_random_secrets_are_accepted() -> None:
     for make in (
         lambda: secrets.token_bytes(16),

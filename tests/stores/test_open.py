@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store
+from lockgate.migrations import upgrade
+from lockgate.stores.redis import RedisStore
+from lockgate.stores.sql import SqlStore
 
 
 def test_each_memory_url_opens_a_new_store() -> None:
@@ -41,6 +45,46 @@ def test_the_message_never_repeats_the_password(url: str) -> None:
         open_store(url)
     assert "hunter2" not in str(caught.value)
     assert "hunter2" not in repr(caught.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory://",
+        "sqlite:///hunter2hunter2.db",
+        "postgresql://user:hunter2hunter2@host/database",
+        "redis://:hunter2hunter2@host",
+        "redis+cluster://:hunter2hunter2@host,host",
+        "postgresql://user:hunter2hunter2@host/database redis://:hunter2hunter2@host",
+        "hunter2hunter2",
+    ],
+)
+@pytest.mark.parametrize("written", ["{}\n", " {}", "{}\u2028"])
+def test_a_url_with_white_space_around_it_is_refused_and_not_repeated_D53(
+    url: str, written: str
+) -> None:
+    url = written.format(url)
+    opening: list[Callable[[str], object]] = [open_store, SqlStore, RedisStore, upgrade]
+    for open_ in opening:
+        with pytest.raises(ConfigurationError, match="begins or ends with white space") as caught:
+            open_(url)
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:hunter2hunter2\n@host",
+        "postgresql://user:hunter2hunter2\r\n@host/database",
+        "postgresql://user@host/database\nredis://:hunter2hunter2@host",
+        "postgresql://user@host/database redis://:hunter2hunter2\t@host",
+    ],
+)
+def test_a_url_with_a_line_break_in_it_is_refused_and_not_repeated_D53(url: str) -> None:
+    """A password is read from a file with ``echo``'s line break, and put into the URL."""
+    with pytest.raises(ConfigurationError, match="has a line break or a tab in it") as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql+redis", "sqlite+rediss"])

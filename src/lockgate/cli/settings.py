@@ -15,6 +15,7 @@ from lockgate.options import StoreOptions
 
 from ..core.changes import Actor, acting
 from ..core.plans import ID_MAX_LENGTH, PlanBook, is_id
+from ..core.weak_secrets import refuse_white_space
 from ..errors import ConfigurationError, LockgateError
 from ..gate import Gate
 from ..services.store_errors import unavailable
@@ -87,8 +88,8 @@ def gate_of(named: str | None, store: str | None) -> Gate:
         store_url(store, given.get("store")),
         brand=brand,
         environment=os.environ.get("LOCKGATE_ENVIRONMENT") or given.get("environment", "live"),
-        peppers=[pepper.encode() for pepper in os.environ.get("LOCKGATE_PEPPER", "").split()],
-        next_pepper=os.environ.get("LOCKGATE_NEXT_PEPPER", "").encode() or None,
+        peppers=_secrets("LOCKGATE_PEPPER"),
+        next_pepper=next(iter(_secrets("LOCKGATE_NEXT_PEPPER")), None),
         plans=BUILT_IN,
         store_options=StoreOptions(deadline=_DEADLINE),
     )
@@ -114,6 +115,22 @@ def call(gate: Gate, work: Callable[[], Awaitable[T]]) -> T:
 
     with acting(Actor("operator", _login())):
         return asyncio.run(run())
+
+
+def _secrets(variable: str) -> list[bytes]:
+    """Return the secrets in an environment variable, with blanks between them.
+
+    Raises:
+        ConfigurationError: white space other than blanks between secrets (D53).
+    """
+    value = os.environ.get(variable, "")
+    refuse_white_space(variable, value)
+    secrets = value.split()
+    if any(char.isspace() and char != " " for char in value):
+        raise ConfigurationError(
+            f"{variable} has white space in it: blanks, and nothing else, separate secrets."
+        )
+    return [os.fsencode(secret) for secret in secrets]
 
 
 def _login() -> str | None:

@@ -40,7 +40,7 @@ def store_url(given: str | None, default: str | None = None) -> str:
                 f"command: set {VARIABLE} to the URL, or write it to standard input of '--store -'."
             )
         return given
-    found = os.environ.get(VARIABLE, "").strip() or default
+    found = os.environ.get(VARIABLE) or default
     if found is None:
         raise ConfigurationError(
             f"No store is named: set {VARIABLE} to its URL, or give '--store URL'."
@@ -68,6 +68,7 @@ def _read() -> str:
         line = getpass("URL of the store: ") if sys.stdin.isatty() else sys.stdin.readline()
     except EOFError:
         line = ""
-    if not line.strip():
+    url = line.rstrip("\r\n")  # They end the line, and are no part of it.
+    if not url.strip():
         raise ConfigurationError("Standard input holds no URL: write it there, in one line.")
-    return line.strip()
+    return url

@@ -5,6 +5,7 @@ import sys
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from ..core.weak_secrets import refuse_malformed_url
 from ..errors import ConfigurationError
 from ..gate import Gate
 from ..stores.resilience.wrapping import Wrapper
@@ -21,7 +22,8 @@ def engine_of(store: str) -> Engine:
     Raises:
         ConfigurationError: the URL is not valid.
     """
-    database, _, cache = store.strip().partition(" ")
+    refuse_malformed_url(store)
+    database, _, cache = store.partition(" ")
     return blocking_engine(database if "://" in cache else store)
 
 

@@ -1,4 +1,4 @@
-"""Weak secrets: too short, of too few distinct bytes, or published by lockgate."""
+"""Secrets that are refused at start: weak ones, and texts with white space around them."""
 
 import re
 from typing import Final
@@ -24,6 +24,7 @@ PUBLISHED: Final = frozenset(
         "a session secret for tests only",
     }
 )
+_BREAK: Final = re.compile(r"[\t\r\n]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -36,8 +37,8 @@ def refuse_weak(kind: str, secret: bytes | str, make: str) -> None:
         make: an expression that makes a good one.
 
     Raises:
-        ConfigurationError: shorter than 16 bytes, fewer than 5 distinct bytes, not UTF-8, or
-            published.
+        ConfigurationError: shorter than 16 bytes, fewer than 5 distinct bytes, not UTF-8,
+            published, or a text with white space around it (:func:`refuse_white_space`).
     """
     # Bytes of an environment variable that are not UTF-8 become surrogates.
     raw = secret.encode(errors="surrogatepass") if isinstance(secret, str) else secret
@@ -50,5 +51,44 @@ def refuse_weak(kind: str, secret: bytes | str, make: str) -> None:
     elif raw.decode(errors="replace").strip() in PUBLISHED:
         fault = f"This {kind} is published with lockgate, so everyone knows it"
     else:
+        refuse_white_space(f"A {kind}", secret)
         return
     raise ConfigurationError(f"{fault}: make one with {make}.")
+
+
+def refuse_white_space(subject: str, secret: bytes | str) -> None:
+    """Refuse a text that begins or ends with white space (D53). The message never repeats it.
+
+    ``echo`` and files of mounted secrets add a line break, which one process keeps and another
+    strips: then both have another secret. Random bytes are no text, and may end with any byte.
+
+    Args:
+        subject: the beginning of the message: ``A pepper`` or the name of a variable.
+        secret: a secret, or a URL that may hold one; bytes that are UTF-8 are a text.
+
+    Raises:
+        ConfigurationError: the text begins or ends with white space.
+    """
+    text = secret if isinstance(secret, str) else secret.decode(errors="surrogateescape")
+    is_text = isinstance(secret, str) or "".join(text.split()).isprintable()
+    if is_text and text != text.strip():
+        raise ConfigurationError(
+            f"{subject} begins or ends with white space, such as the line break that 'echo' or a "
+            "file adds: take it out. Secrets are used as they are given."
+        )
+
+
+def refuse_malformed_url(url: str) -> None:
+    """Refuse a store's URL with white space around it, or a line break or tab in it (D53).
+
+    A password from a file with a line break puts one into the URL, where ``urlsplit`` drops it.
+
+    Raises:
+        ConfigurationError: it has; the message never repeats it.
+    """
+    refuse_white_space("The store's URL", url)
+    if _BREAK.search(url):
+        raise ConfigurationError(
+            "The store's URL has a line break or a tab in it, such as that of a password from a "
+            "file: take it out. Secrets are used as they are given."
+        )

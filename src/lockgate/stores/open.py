@@ -4,6 +4,7 @@ import re
 from typing import Final
 
 from ..clock import Clock
+from ..core.weak_secrets import refuse_malformed_url
 from ..errors import ConfigurationError
 from ..events import Events
 from .base import Store
@@ -36,16 +37,17 @@ def open_store(url: str) -> Store:
     admissions from the second: see :class:`~lockgate.stores.cached.store.CachedStore`.
 
     Raises:
-        ConfigurationError: the URL names no store, or its driver is not installed; the message
-            never repeats the URL's password.
+        ConfigurationError: the URL names no store, it begins or ends with white space (D53), or its
+            driver is not installed; the message never repeats the URL's password.
     """
+    refuse_malformed_url(url)
     if _COMMA.search(url):
         raise ConfigurationError(
             "Two URLs have a blank between them, no comma: 'postgresql://host/database redis://host'."
         )
-    first, _, second = url.strip().partition(" ")
+    first, _, second = url.partition(" ")
     if second:
-        return _pair(open_store(first), open_store(second.strip()))
+        return _pair(open_store(first), open_store(second.lstrip(" ")))
     scheme, separator, _ = url.partition("://")
     if scheme.endswith(("+redis", "+rediss")):
         raise ConfigurationError(

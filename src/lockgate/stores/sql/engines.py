@@ -14,6 +14,7 @@ from sqlalchemy import URL, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from ...core.weak_secrets import refuse_malformed_url
 from ...errors import ConfigurationError
 from ..runtime.process_hooks import own_lock
 from .databases import database_of
@@ -116,6 +117,7 @@ def _own(engine: Engine) -> Engine:
 
 
 def _read(text: str) -> URL:
+    refuse_malformed_url(text)
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):

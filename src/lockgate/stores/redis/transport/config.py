@@ -21,6 +21,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ReadOnlyError
 
+from ....core.weak_secrets import refuse_malformed_url
 from ....errors import ConfigurationError
 from ....metrics import Pipelines
 
@@ -260,6 +261,7 @@ def servers_of(sources: Iterable[Client | str]) -> ServersByMode:
 
 
 def _from_url(text: str) -> Servers:
+    refuse_malformed_url(text)
     try:
         url = urlsplit(text)
         if url.scheme == "unix":
