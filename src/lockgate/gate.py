@@ -91,7 +91,8 @@ _NO_ORIGIN: Final = (
 )
 _NO_PEPPER: Final = (
     "The gate has no pepper: whoever can write to the store can create keys and change what they "
-    "may do. Give Gate(peppers=[...]) 32 random bytes that are not in the store."
+    "may do, and no other process settles a hold of this one by its id. Give Gate(peppers=[...]) "
+    "32 random bytes that are not in the store."
 )
 _ACCEPTS: Final = (
     "The gate has KeyOptions({0}=True): whoever can write to the store can create keys. Take it "
@@ -262,7 +263,9 @@ class Gate:
             else None
         )
         """Takes reports of leaked keys; None: the gate takes none."""
-        self.organizations: Final = Organizations(self.store, self.plans, *watch)
+        self.organizations: Final = Organizations(
+            *(self.store, self.plans, *watch, self._peppers.cursors)
+        )
         self.recorder: Final = (
             UsageRecorder(self.store, self.events, clock, addresses=usage_addresses)
             if usage_history
@@ -276,7 +279,8 @@ class Gate:
             *(*watch, self._pair_store, self.recorder),
         )
         self.holds: Final = Holds(
-            *(self.store, of_holds, *watch, self._pair_store, self.recorder, self._known_limits)
+            *(self.store, of_holds, *watch, self._pair_store, self.recorder),
+            *(self._peppers.hold_ids, self._known_limits),
         )
         self.streams: Final = (
             OpenStreams(self.store, self.accounts.agents if self.accounts else None, *watch)
@@ -314,7 +318,7 @@ class Gate:
     @cached_property
     def changes(self) -> Changes:
         """Return the change log: a record of each change to keys, plans and accounts (D44)."""
-        return Changes(self.store, self.events)
+        return Changes(self.store, self.events, self._peppers.cursors)
 
     @cached_property
     def subjects(self) -> SubjectLimits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from lockgate import ConfigurationError, Event, Gate, Limit, MemoryStore, Principal, run
 from lockgate.core.hold_ids import HoldId
 from lockgate.core.holds import HoldAction, HoldAnswer
+from lockgate.core.sealed_texts import TextSeal
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import HoldOptions, StoreOptions
@@ -23,6 +25,7 @@ TOKENS = Limit("tokens", "100/minute")
 INPUT, OUTPUT = Limit("input", "100/minute;150/hour"), Limit("output", "50/minute")
 BY_KEY = Limit("by-key", "10/minute", by="key")
 NOW = 1_700_000_000 * SECOND
+SEAL = TextSeal(())
 
 
 class Bench:
@@ -543,7 +546,7 @@ def test_a_mistake_in_the_options_is_told(options: Mapping[str, Any]) -> None:
         "W1tb" * 1024,
         7,
         None,
-        str(HoldId("0" * 31, "org", ())),
+        HoldId("0" * 32, "org", ()).written(SEAL),
     ],
 )
 def test_a_malformed_id_is_an_invalid_request(id: Any) -> None:
@@ -551,19 +554,38 @@ def test_a_malformed_id_is_an_invalid_request(id: Any) -> None:
         run(Bench().gate.holds.settle(id))
 
 
+def test_the_id_of_a_hold_outlives_each_step_of_a_rotation_of_the_pepper_K9() -> None:
+    old, new = b"the first pepper of these tests 1", b"the second pepper of these tests"
+    store = MemoryStore()
+    deploys: list[dict[str, Any]] = [
+        {"peppers": [old]},
+        {"peppers": [old], "next_pepper": new},
+        {"peppers": [new, old]},
+        {"peppers": [new]},
+    ]
+    gates = [Bench(store, **deploy).gate for deploy in deploys]
+    for before, after in pairwise(gates):
+        for taking, settling in ((before, after), (after, before)):
+            id = run(taking.holds.take("org_1", {TOKENS: 1})).id
+            assert run(settling.holds.renew(id)) and run(settling.holds.settle(id))
+    id = run(gates[0].holds.take("org_1", {TOKENS: 1})).id
+    with pytest.raises(InvalidRequest):
+        run(gates[-1].holds.settle(id))
+
+
 @pytest.mark.parametrize(
     "fields", [("tokens",), ("Tokens 60",), ("tokens 0",), ("tokens 999999",), ("a 1",) * 9]
 )
 def test_an_id_with_other_fields_is_malformed(fields: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match="id"):
-        HoldId.read(str(HoldId("0" * 32, "org", fields)))
+        HoldId.read(HoldId("0" * 32, "org", fields).written(SEAL), SEAL)
 
 
 @pytest.mark.parametrize("names", [("Tokens",), ("tokens 60",), ("a",) * 9])
 def test_an_id_with_other_names_is_malformed(names: tuple[str, ...]) -> None:
     for unbound, untaken in ((names, ()), ((), names)):
         with pytest.raises(ValueError, match="id"):
-            HoldId.read(str(HoldId("0" * 32, "org", (), (), unbound, untaken)))
+            HoldId.read(HoldId("0" * 32, "org", (), (), unbound, untaken).written(SEAL), SEAL)
 
 
 @pytest.mark.parametrize(
@@ -571,15 +593,15 @@ def test_an_id_with_other_names_is_malformed(names: tuple[str, ...]) -> None:
 )
 def test_an_id_names_any_organization(organization: str) -> None:
     id = HoldId.new(organization, ("hold:tokens 60", "hold:by-key 60 7c-1"))
-    assert HoldId.read(str(id)) == id
+    assert HoldId.read(id.written(SEAL), SEAL) == id
     id = id._replace(unbound=("a", "b"), untaken=("c",), handle="xY7-~!")
-    assert HoldId.read(str(id)) == id
+    assert HoldId.read(id.written(SEAL), SEAL) == id
 
 
 @pytest.mark.parametrize("handle", ["", " ", "a" * 65, "é", "a\n", 7, ["a"]])
 def test_an_id_with_another_handle_is_malformed(handle: Any) -> None:
     with pytest.raises(ValueError, match="id"):
-        HoldId.read(str(HoldId("0" * 32, "org", (), handle=handle)))
+        HoldId.read(HoldId("0" * 32, "org", (), handle=handle).written(SEAL), SEAL)
 
 
 def test_a_block_is_entered_once_and_not_in_an_event_loop() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime
@@ -14,7 +15,7 @@ import pytest
 
 from lockgate import Event, Gate, Limit, MemoryStore, run
 from lockgate.core.timestamps import DAY, SECOND
-from lockgate.errors import RateLimitExceeded
+from lockgate.errors import InvalidRequest, RateLimitExceeded
 from lockgate.options import HoldOptions
 from tests.preloaded import forking
 from tests.stores.making import HandClock
@@ -58,6 +59,29 @@ def test_a_full_month_refuses_until_it_ends() -> None:
     }
     clock.now = MARCH
     assert run(gate.holds.take("org_1", {MONTH: 100})).units == {"tokens": 100}
+
+
+@pytest.mark.parametrize("peppers", [[], [b"a pepper of the tests of holds"]])
+def test_an_id_that_a_client_gave_another_calendar_counts_nowhere_else_H1(
+    peppers: list[bytes],
+) -> None:
+    """A client holds the id of its job, and says that its contract began on another day."""
+    gate, _, _ = bench(MARCH + 5 * DAY, peppers=peppers)
+    id = run(gate.holds.take("org_1", {MONTH: 90})).id
+    raw = urlsafe_b64decode(id + "=" * (-len(id) % 4))
+    seal, content = raw[:16], raw[16:]
+    assert b"2024-01-01" in content
+    forged = content.replace(b"2024-01-01", b"2024-01-20")
+    for value in (seal + forged, bytes(16) + forged, forged, content):
+        text = urlsafe_b64encode(value).decode().rstrip("=")
+        for call in (gate.holds.settle(text, 90), gate.holds.renew(text)):
+            with pytest.raises(InvalidRequest, match="no id of a hold"):
+                run(call)
+        with pytest.raises(InvalidRequest, match="no id of a hold"):
+            gate.holds.resume(text)
+    assert run(gate.holds.settle(id, 90))
+    with pytest.raises(RateLimitExceeded):
+        run(gate.holds.take("org_1", {MONTH: 11}))
 
 
 def test_units_above_a_quota_are_never_taken() -> None:

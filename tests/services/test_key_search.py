@@ -113,9 +113,10 @@ def test_a_key_of_another_system_is_found_by_its_prefix_and_text(
 
 @pytest.mark.parametrize("cursor", ["", "*", "a" * 801, "a", "_w"])
 def test_a_malformed_cursor_is_named(cursor: str) -> None:
-    gate = Gate(MemoryStore(), brand="acme")
-    with pytest.raises(InvalidRequest, match="cursor"):
-        run(gate.keys.find("acme_live_1", cursor=cursor))
+    for peppers in ([], [PEPPER]):
+        gate = Gate(MemoryStore(), brand="acme", peppers=peppers)
+        with pytest.raises(InvalidRequest, match="cursor"):
+            run(gate.keys.find("acme_live_1", cursor=cursor))
 
 
 @pytest.mark.parametrize("kind", ["memory", "redis"])
@@ -124,10 +125,10 @@ def test_a_cursor_of_another_store_is_named(kind: str, step: str, tmp_path: Path
     url = nullcontext("memory://") if kind == "memory" else shared_store("redis", tmp_path)
     with url as found:
         gate = gate_on(found)
-        cursor = write_step(step)
+        seal = gate.format.peppers.cursors
         for call in (
-            gate.keys.find("acme_live_1", cursor=cursor),
-            gate.keys.of_user("user_1", cursor=cursor),
+            gate.keys.find("acme_live_1", cursor=write_step(step, seal, "search")),
+            gate.keys.of_user("user_1", cursor=write_step(step, seal, "keys of user user_1")),
         ):
             with pytest.raises(InvalidRequest, match="cursor"):
                 run(call)

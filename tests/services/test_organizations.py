@@ -8,6 +8,7 @@ import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, PlanBook, run
 from lockgate.core.plans import Organization
+from lockgate.core.sealed_texts import TextSeal
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.services.organizations import Organizations
@@ -17,7 +18,7 @@ ENTERPRISE = {"rpm": 1, "rph": 2, "rpd": None, "concurrent": 4}
 
 def organizations(store: MemoryStore, told: list[Event] | None = None) -> Organizations:
     observer = None if told is None else told.append
-    return Organizations(store, PlanBook(), None, Events(observer))
+    return Organizations(store, PlanBook(), None, Events(observer), TextSeal(()))
 
 
 def test_a_placed_organization_has_its_plan_and_limits() -> None:

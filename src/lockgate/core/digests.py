@@ -7,11 +7,13 @@ attacker with write access to the database can neither create a key nor change i
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..errors import ConfigurationError
 from .bounded_dict import BoundedDict
+from .sealed_texts import TextSeal
 from .weak_secrets import refuse_weak
 
 
@@ -28,6 +30,9 @@ Digester = Callable[[bytes], bytes]
 PLAIN_SCHEME: Final = "sha256"
 PEPPER_SCHEME: Final = "hmac-sha256:"
 """The start of a pepper's scheme; the pepper's id follows."""
+_DRAWN: Final = secrets.token_bytes(32)
+"""Seals the ids of holds where no pepper is configured. Processes that were not forked from one
+another have others."""
 _VERIFIED_AT_MOST: Final = 131_072
 """As many as there are key hints: :data:`lockgate.stores.redis.key_hints.AT_MOST`."""
 
@@ -71,7 +76,8 @@ class Peppers:
             )
         digesters: dict[str, Digester] = {}
         sealers: dict[str, Digester] = {}
-        for pepper in [*peppers, *([] if next_pepper is None else [next_pepper])]:
+        accepted = [*peppers, *([] if next_pepper is None else [next_pepper])]
+        for pepper in accepted:
             refuse_weak("pepper", pepper, "secrets.token_bytes(32)")
             id = _pepper_id(pepper)
             digesters[PEPPER_SCHEME + id] = keyed(pepper)
@@ -96,6 +102,10 @@ class Peppers:
         """The id of the pepper for new seals; empty without peppers."""
         self.current_seals: Final = frozenset({newest, following} - {""})
         """The ids of the peppers with seals that are kept: the newest, and ``next_pepper``."""
+        self.cursors: Final = _text_seal(accepted, b"cursors")
+        """Seals the cursors of lists. Without a pepper they are not sealed: none grants access."""
+        self.hold_ids: Final = _text_seal(accepted or [_DRAWN], b"ids of holds")
+        """Seals the ids of holds. Without a pepper only this process and its forks accept them."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
         self._verified = BoundedDict[str, tuple[object, ...]](_VERIFIED_AT_MOST)
@@ -156,6 +166,10 @@ class Peppers:
 
 def _pepper_id(pepper: bytes) -> str:
     return hmac.digest(pepper, b"lockgate: name of a pepper", "sha256")[:4].hex()
+
+
+def _text_seal(peppers: Sequence[bytes], kind: bytes) -> TextSeal:
+    return TextSeal([keyed(subkey(pepper, b"sealed text: " + kind)) for pepper in peppers])
 
 
 def subkey(pepper: bytes, label: bytes) -> bytes:

@@ -1,9 +1,10 @@
 """The id of a hold, by which any process settles it: its organization, its key, its budgets, the
-limits that it was asked for and has no units of, and a random part."""
+limits that it was asked for and has no units of, and a random part.
+
+A client may be given the id, as that of its job, so the id is sealed: :mod:`.sealed_texts`."""
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from datetime import date
 from secrets import token_hex
 from typing import Final, NamedTuple, Self, cast
@@ -13,6 +14,7 @@ from .limit_windows import PERIOD
 from .limits import NAME, WINDOWS_AT_MOST
 from .periods import UNITS, Quota, Unit, read_zone
 from .plans import is_id, is_whole
+from .sealed_texts import TextSeal
 from .sliding_window import LARGEST
 
 _SECRET: Final = re.compile(r"[0-9a-f]{32}")
@@ -55,7 +57,7 @@ class HoldId(NamedTuple):
         """Return the id of a new hold."""
         return cls(token_hex(16), organization, fields, quotas, unbound, untaken, handle)
 
-    def __str__(self) -> str:
+    def written(self, seal: TextSeal) -> str:
         """Return the id as one word of A-Z, a-z, 0-9, ``-`` and ``_``."""
         quotas = self.quotas or (None,) * len(self.fields)
         fields = [
@@ -68,18 +70,18 @@ class HoldId(NamedTuple):
         text = json.dumps(
             [self.secret, self.organization, self.handle, *fields], ensure_ascii=False
         )
-        return urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).rstrip(b"=").decode()
+        return seal.write(text.encode("utf-8", "surrogatepass"))
 
     @classmethod
-    def read(cls, text: object) -> Self:
+    def read(cls, text: object, seal: TextSeal) -> Self:
         """Return the parts of an id.
 
         Raises:
-            ValueError: it is malformed.
+            ValueError: it is malformed, or not as :meth:`written` returned it.
         """
         if not isinstance(text, str) or len(text) > _LONGEST:
             raise ValueError("A hold's id is a text of up to 4096 characters.")
-        value = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8", "surrogatepass")
+        value = seal.read(text).decode("utf-8", "surrogatepass")
         try:
             parts = json.loads(value)
         except RecursionError:

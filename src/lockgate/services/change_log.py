@@ -4,6 +4,7 @@ from typing import Final, NamedTuple
 
 from ..core.api_keys import Position
 from ..core.changes import Change
+from ..core.sealed_texts import TextSeal
 from ..errors import InvalidRequest, Problem
 from ..events import Events
 from ..stores.base import PAGE_AT_MOST, Store
@@ -30,10 +31,12 @@ class Changes:
     Args:
         store: keeps the records.
         events: receives failures of the store.
+        seal: seals cursors.
     """
 
-    def __init__(self, store: Store, events: Events) -> None:
+    def __init__(self, store: Store, events: Events, seal: TextSeal) -> None:
         self._store = store
+        self._seal = seal
         self._events = events
 
     async def list(
@@ -60,7 +63,7 @@ class Changes:
         """
         if type(limit) is not int or not 1 <= limit <= PAGE_AT_MOST:
             raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
-        before = None if cursor is None else _read_number(cursor)
+        before = None if cursor is None else self._read(cursor, organization)
         found: list[Change] = []
         while len(found) <= limit:  # The extra record shows whether there is another page.
             missing = limit + 1 - len(found)
@@ -72,8 +75,16 @@ class Changes:
                 break
             before = page[-1].number
         more = len(found) > limit
-        last = found[limit - 1].number if more else 0
-        return ChangePage(found[:limit], write_cursor(Position(last, _KIND)) if more else None)
+        if not more:
+            return ChangePage(found, None)
+        last = Position(found[limit - 1].number, _KIND)
+        return ChangePage(found[:limit], write_cursor(last, self._seal, f"changes {organization}"))
+
+    def _read(self, cursor: str, organization: str) -> int:
+        number, kind = read_cursor(cursor, self._seal, f"changes {organization}")
+        if kind != _KIND:
+            raise InvalidRequest([Problem("cursor", "This cursor is of another list.")])
+        return number
 
     async def creation(self, organization: str, key: str) -> Change | None:
         """Return the record of the creation of a key: made, imported, rotated into, or registered.
@@ -97,10 +108,3 @@ class Changes:
             if len(page) < _READ_AT_ONCE:
                 return None
             before = page[-1].number
-
-
-def _read_number(cursor: str) -> int:
-    number, kind = read_cursor(cursor)
-    if kind != _KIND:
-        raise InvalidRequest([Problem("cursor", "This cursor is of another list.")])
-    return number

@@ -1,6 +1,5 @@
 """Claims: attach an account that an agent registered to its owner's login (D15)."""
 
-from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -11,6 +10,7 @@ from ..core.changes import Actor, current_actor, drafted_change
 from ..core.digests import Peppers
 from ..core.plans import is_id
 from ..core.row_seals import resealed_account
+from ..core.sealed_texts import TextSeal
 from ..core.timestamps import MINUTE
 from ..errors import ClaimRefused, InvalidRequest, Problem
 from ..events import Events
@@ -105,14 +105,15 @@ class Claims:
         user, email = _claimer(session)
         if not 1 <= limit <= LISTED_AT_MOST:
             raise InvalidRequest([Problem("limit", f"Use a number from 1 to {LISTED_AT_MOST}.")])
-        begin = None if cursor is None else _read_cursor(cursor)
+        seal = self._peppers.cursors
+        begin = None if cursor is None else _read_cursor(cursor, seal, user)
         await self._asked.hit(user)
         with asking(self._events):
             found = await self._accounts(user, email, limit + 1, begin)
             last = found[:limit][-1:]
             shown = [await self._claimable(a) for a in self._believed(found[:limit])]
         more = len(found) > limit
-        return ClaimPage(shown, _write_cursor(last[0]) if more else None)
+        return ClaimPage(shown, _write_cursor(last[0], seal, user) if more else None)
 
     async def claim(
         self,
@@ -241,23 +242,22 @@ class Claims:
         return tuple(a for a in accounts if seal_is_valid(a, self._peppers, self._rejections))
 
 
-def _write_cursor(last: Account) -> str:
-    """Return the end of a page as opaque text. It grants no access, so it is not signed."""
+def _write_cursor(last: Account, seal: TextSeal, user: str) -> str:
+    """Return the end of a page as opaque text."""
     kind, at = ("u", last.created_at) if last.claimed_at is None else ("c", last.claimed_at)
-    return urlsafe_b64encode(f"{kind}.{at}.{last.organization}".encode()).decode().rstrip("=")
+    return seal.write(f"{kind}.{at}.{last.organization}".encode(), f"claims {user}")
 
 
-def _read_cursor(cursor: str) -> tuple[bool, Position]:
+def _read_cursor(cursor: str, seal: TextSeal, user: str) -> tuple[bool, Position]:
     """Return whether a page ended among claimed accounts, and its position.
 
     Raises:
-        InvalidRequest: the cursor is malformed.
+        InvalidRequest: the text is no cursor of this user's pages.
     """
     try:
         if len(cursor) > _CURSOR_LENGTH:
             raise ValueError
-        padded = cursor + "=" * (-len(cursor) % 4)
-        kind, at, organization = b64decode(padded, b"-_", validate=True).decode().split(".", 2)
+        kind, at, organization = seal.read(cursor, f"claims {user}").decode().split(".", 2)
         if kind not in {"u", "c"} or not (at.isascii() and at.isdigit()) or len(at) > _DIGITS:
             raise ValueError
         if not is_id(organization):

@@ -1,17 +1,20 @@
-"""Cursors of lists: opaque text for callers, a position in the list for stores (D45)."""
+"""Cursors of lists: opaque text for callers, a position in the list for stores (D45).
+
+Each is sealed for its list, so a caller goes on only where a page ended.
+"""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
 from ..core.api_keys import NEVER, Position
+from ..core.sealed_texts import TextSeal
 from ..errors import InvalidRequest, Problem
 from ..stores.base import PAGE_AT_MOST
 
-_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{4,120}")
-_STEP: Final = re.compile(r"[A-Za-z0-9_-]{1,800}")
+_LONGEST: Final = 150
+_LONGEST_STEP: Final = 830
 _POSITION: Final = re.compile(rb"([0-9]{1,16})\.([!-~]{1,64})")
 
 
@@ -25,26 +28,27 @@ def check_limit(limit: int) -> None:
         raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
 
 
-def write_step(step: str | None) -> str | None:
-    """Return the cursor of a store's walk as the text of a cursor; None after the last step."""
-    if step is None:
-        return None
-    return urlsafe_b64encode(step.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+def write_step(step: str | None, seal: TextSeal, of: str) -> str | None:
+    """Return the cursor of a store's walk as the text of a cursor; None after the last step.
+
+    Args:
+        step: the cursor of the store.
+        seal: seals cursors.
+        of: the list that it is of.
+    """
+    return None if step is None else seal.write(step.encode("utf-8", "surrogatepass"), of)
 
 
-def read_step(text: str | None) -> str | None:
+def read_step(text: str | None, seal: TextSeal, of: str) -> str | None:
     """Return the cursor of a store's walk that :func:`write_step` wrote; None: its first step.
 
     Raises:
-        InvalidRequest: the text is malformed.
+        InvalidRequest: the text is another.
     """
     if text is None:
         return None
     try:
-        if not _STEP.fullmatch(text):
-            raise ValueError
-        padded = text + "=" * (-len(text) % 4)
-        return urlsafe_b64decode(padded).decode("utf-8", "surrogatepass")
+        return _read(text, seal, of, _LONGEST_STEP).decode("utf-8", "surrogatepass")
     except ValueError:
         raise malformed() from None
 
@@ -64,23 +68,30 @@ def using_cursor(given: str | None) -> Generator[None]:
         raise malformed() from None
 
 
-def write_cursor(position: Position) -> str:
-    """Return the text of a cursor."""
-    return urlsafe_b64encode(f"{position.instant}.{position.id}".encode()).decode().rstrip("=")
+def write_cursor(position: Position, seal: TextSeal, of: str) -> str:
+    """Return the text of a cursor, with the arguments of :func:`write_step`."""
+    return seal.write(f"{position.instant}.{position.id}".encode(), of)
 
 
-def read_cursor(text: str) -> Position:
-    """Return the position that :func:`write_cursor` wrote. A cursor is not signed: it is neither
-    secret nor grants access.
+def read_cursor(text: str, seal: TextSeal, of: str) -> Position:
+    """Return the position that :func:`write_cursor` wrote.
 
     Raises:
-        InvalidRequest: the text is malformed.
+        InvalidRequest: the text is another.
     """
-    fits = _TEXT.fullmatch(text) and len(text) % 4 != 1
-    found = _POSITION.fullmatch(urlsafe_b64decode(text + "=" * (-len(text) % 4))) if fits else None
+    try:
+        found = _POSITION.fullmatch(_read(text, seal, of, _LONGEST))
+    except ValueError:
+        found = None
     if found is None or int(found[1]) > NEVER:
         raise malformed()
     return Position(int(found[1]), found[2].decode())
+
+
+def _read(text: str, seal: TextSeal, of: str, longest: int) -> bytes:
+    if len(text) > longest:
+        raise ValueError("No cursor is so long.")
+    return seal.read(text, of)
 
 
 def malformed() -> InvalidRequest:

@@ -100,7 +100,7 @@ class Hold(RenewedBlock):
 
     async def _take(self) -> None:
         self.id = await self._begin()
-        self._names = HoldNames.of(HoldId.read(self.id))
+        self._names = HoldNames.of(self._holds.read(self.id))
         if not self._is_new:
             await self._renew()
 

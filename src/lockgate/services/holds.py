@@ -20,6 +20,7 @@ from ..core.holds import (
 from ..core.limit_windows import LimitWindows, ends_of, grain_of, span_of
 from ..core.limits import Limit, bound, check_limits, check_names
 from ..core.plans import ID_MAX_LENGTH, is_id, is_number, is_whole
+from ..core.sealed_texts import TextSeal
 from ..core.sliding_window import LARGEST, Window
 from ..core.timestamps import SECOND, whole_seconds
 from ..core.usage_history import kind_of_limit
@@ -56,7 +57,8 @@ class TakenHold(NamedTuple):
     """A hold that :meth:`Holds.take` took."""
 
     id: str
-    """A text by which any process can renew and settle it."""
+    """A text by which any process with a pepper of this one can renew and settle it. It is sealed,
+    so a client may keep it; without a pepper, this process and its forks accept it."""
     units: Mapping[str, int]
     """The units held, by the name of their limit."""
     seconds: float
@@ -99,6 +101,7 @@ class Holds:
         events: Events,
         pair: Callable[[Literal["async", "sync"]], None],
         recorder: UsageRecorder | None,
+        seal: TextSeal,
         rules: Callable[[], Iterable[Limit]],
     ) -> None:
         self.pair: Final = pair
@@ -112,6 +115,7 @@ class Holds:
         self._clock = clock
         self._events = events
         self._recorder = recorder
+        self._seal = seal
         self._rules = rules
         self._uncounted: Final = OnceAMinute()
         self.limits: Mapping[str, Limit] = {}
@@ -173,7 +177,9 @@ class Holds:
         answer = await self._ask(id, action)
         if not answer.done:
             raise self._refused(organization, key, _refusal(named, asked, answer))
-        return TakenHold(str(id), {name: by_name[name] for name in named.names}, lasts)
+        return TakenHold(
+            id.written(self._seal), {name: by_name[name] for name in named.names}, lasts
+        )
 
     def _refused(
         self, organization: str, key: ApiKey | None, refusal: RateLimitExceeded
@@ -203,13 +209,13 @@ class Holds:
             it settled by itself.
 
         Raises:
-            InvalidRequest: the id is malformed.
+            InvalidRequest: the id is not as :meth:`take` returned it.
             ConfigurationError: a number is not 0 to 2**53 - 1, one is given for several limits, or
                 for a limit that the hold has no units of.
             StoreUnavailable: the store did not answer: call again, since at its deadline the hold
                 is used in full.
         """
-        hold = _read(id)
+        hold = self.read(id)
         spent = used_of(HoldNames.of(hold), used)
         answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent, hold.quotas))
         if answer.done:
@@ -226,10 +232,10 @@ class Holds:
         """Move the deadline of a hold to ``seconds`` from now; False: it has ended.
 
         Raises:
-            InvalidRequest: the id is malformed.
+            InvalidRequest: the id is not as :meth:`take` returned it.
             StoreUnavailable: the store did not answer: the hold lasts until its deadline.
         """
-        lasts, hold = self._lasts(seconds), _read(id)
+        lasts, hold = self._lasts(seconds), self.read(id)
         action = Renew(hold.secret, hold.fields, int(lasts * SECOND), hold.quotas)
         return (await self._ask(hold, action)).done
 
@@ -250,10 +256,10 @@ class Holds:
         more: then all its units are used, the block runs, and :attr:`Hold.lost` says so.
 
         Raises:
-            InvalidRequest: the id is malformed.
+            InvalidRequest: the id is not as :meth:`take` returned it.
             ConfigurationError: the seconds are not up to an hour.
         """
-        _read(id)
+        self.read(id)
 
         async def begin() -> str:
             return id
@@ -326,9 +332,20 @@ class Holds:
         await self.finishing.flush()
         await self.late.close()
 
+    def read(self, id: object) -> HoldId:
+        """Return the parts of an id.
+
+        Raises:
+            InvalidRequest: it is malformed, or not as :meth:`take` returned it.
+        """
+        try:
+            return HoldId.read(id, self._seal)
+        except ValueError:
+            raise InvalidRequest([Problem("id", "This is no id of a hold.")]) from None
+
     def lose(self, id: str) -> None:
         """Report that a hold has ended before it was settled."""
-        self._events.emit("hold_lost", organization=_read(id).organization)
+        self._events.emit("hold_lost", organization=self.read(id).organization)
 
     async def _ask(self, hold: HoldId, action: HoldAction) -> HoldAnswer:
         if not hold.fields:  # No limit binds the caller.
@@ -421,18 +438,6 @@ def _counted_apart(rule: Limit) -> ConfigurationError:
         f"A rule is charged for the limit {rule.name!r}, which would count apart from the holds of "
         "that name: rename one."
     )
-
-
-def _read(id: object) -> HoldId:
-    """Return the parts of an id.
-
-    Raises:
-        InvalidRequest: it is malformed.
-    """
-    try:
-        return HoldId.read(id)
-    except ValueError:
-        raise InvalidRequest([Problem("id", "This is no id of a hold.")]) from None
 
 
 def _refusal(named: LimitWindows, asked: tuple[int, ...], answer: HoldAnswer) -> RateLimitExceeded:

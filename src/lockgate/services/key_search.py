@@ -15,6 +15,7 @@ from .cursors import check_limit, malformed, read_step, using_cursor, write_step
 _STEPS_AT_MOST: Final = 100
 """Steps of a walk that one call makes, so that its time is bounded."""
 _ACCOUNTS_AT_ONCE: Final = 20
+_SEARCH: Final = "search"
 _PLACE: Final = re.compile(r"([0-9]{1,16}) ([!-~]{1,64}) ([0-9]{1,16}) (.{0,128})", re.DOTALL)
 
 
@@ -53,7 +54,7 @@ async def _search(
 ) -> KeysFound:
     wanted, by = read_search(text, format)
     found: dict[str, ApiKey] = {}
-    step = read_step(cursor)
+    step = read_step(cursor, format.peppers.cursors, _SEARCH)
     for _ in range(_STEPS_AT_MOST):
         with using_cursor(cursor):
             keys, step = await store.search(wanted, limit - len(found), step)
@@ -63,15 +64,19 @@ async def _search(
         await pause()
     if by == "id" and found:
         step = None
-    return KeysFound([*found.values()], write_step(step), by)
+    return KeysFound([*found.values()], write_step(step, format.peppers.cursors, _SEARCH), by)
 
 
-async def of_user(store: Store, user: str, limit: int, cursor: str | None) -> KeysFound:
+async def of_user(
+    store: Store, format: KeyFormat, user: str, limit: int, cursor: str | None
+) -> KeysFound:
     """Return keys of the organizations that a user has claimed, as
     :meth:`Keys.of_user <lockgate.services.keys.Keys.of_user>` says."""
     check_limit(limit)
     found: list[ApiKey] = []
-    claimed, after = (None, None) if cursor is None else _read_place(cursor)
+    seal, of = format.peppers.cursors, f"keys of user {user}"
+    step = read_step(cursor, seal, of)
+    claimed, after = (None, None) if step is None else _read_place(step)
     while True:
         accounts = await store.accounts_by_user(user, _ACCOUNTS_AT_ONCE, claimed)
         for account in accounts:
@@ -79,8 +84,8 @@ async def of_user(store: Store, user: str, limit: int, cursor: str | None) -> Ke
             page = await store.list(account.organization, wanted, after)
             found += page
             if len(page) == wanted:
-                after = Position(page[-1].created_at, page[-1].id)
-                return KeysFound(found, write_step(_write_place(claimed, after)), "user")
+                place = _write_place(claimed, Position(page[-1].created_at, page[-1].id))
+                return KeysFound(found, write_step(place, seal, of), "user")
             claimed, after = Position(account.claimed_at or 0, account.organization), None
         if len(accounts) < _ACCOUNTS_AT_ONCE:
             return KeysFound(found, None, "user")
@@ -93,13 +98,13 @@ def _write_place(claimed: Position | None, after: Position) -> str:
     return f"{after.instant} {after.id} {at} {organization}"
 
 
-def _read_place(cursor: str) -> tuple[Position | None, Position]:
+def _read_place(step: str) -> tuple[Position | None, Position]:
     """Return the place that :func:`_write_place` wrote.
 
     Raises:
         InvalidRequest: the cursor is malformed.
     """
-    found = _PLACE.fullmatch(read_step(cursor) or "")
+    found = _PLACE.fullmatch(step)
     if found is None:
         raise malformed()
     instant, id, at, organization = found.groups()

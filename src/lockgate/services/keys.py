@@ -173,9 +173,10 @@ class Keys(KeyChanges):
             StoreUnavailable: the store did not answer.
         """
         check_limit(limit)
+        seal, of = self._format.peppers.cursors, f"keys {organization}"
         wanted, problems = read_labels(labels or {})
         refuse_problems({"labels": problems})
-        after = None if cursor is None else read_cursor(cursor)
+        after = None if cursor is None else read_cursor(cursor, seal, of)
         chosen = bool(wanted or matching or state)
         now = 0 if state is None else await self.now()
 
@@ -199,7 +200,8 @@ class Keys(KeyChanges):
                     await pause()
         self._retention.used()
         more = len(keys) > limit
-        return KeyPage(keys[:limit], write_cursor(_position(keys[limit - 1])) if more else None)
+        last = write_cursor(_position(keys[limit - 1]), seal, of) if more else None
+        return KeyPage(keys[:limit], last)
 
     async def find(
         self, text: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
@@ -238,7 +240,7 @@ class Keys(KeyChanges):
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):
-            return await of_user(self._store, user, limit, cursor)
+            return await of_user(self._store, self._format, user, limit, cursor)
 
     async def overview(
         self, organization: str, pause: Callable[[], Awaitable[None]] = pause

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, TypeVar
 from ..clock import Clock
 from ..core.changes import drafted_change, plan_fields
 from ..core.plans import ID_MAX_LENGTH, LIMITS, Organization, Plan, PlanBook, is_id
+from ..core.sealed_texts import TextSeal
 from ..core.temporary_limits import TemporaryLimit, told_apart
 from ..core.timestamps import SECOND
 from ..errors import ConfigurationError, InvalidRequest, Problem
@@ -65,9 +66,17 @@ class OwnLimits(NamedTuple):
 class Organizations:
     """The organizations of a gate, as ``gate.organizations``."""
 
-    def __init__(self, store: Store, plans: PlanBook, clock: Clock | None, events: Events) -> None:
+    def __init__(
+        self,
+        store: Store,
+        plans: PlanBook,
+        clock: Clock | None,
+        events: Events,
+        seal: TextSeal,
+    ) -> None:
         self._store = store
         self._plans = plans
+        self._seal = seal
         self._clock = clock
         self._events = events
         plans.watch(self._report)
@@ -276,7 +285,7 @@ class Organizations:
             StoreUnavailable: the store did not answer.
         """
         check_limit(limit)
-        step = read_step(cursor)
+        step = read_step(cursor, self._seal, "organizations")
         found: dict[str, ListedOrganization] = {}
         for _ in range(_STEPS_AT_MOST):
             with asking(self._events), using_cursor(cursor):
@@ -290,7 +299,7 @@ class Organizations:
             if step is None or len(found) >= limit:
                 break
             await pause()
-        return OrganizationPage([*found.values()], write_step(step))
+        return OrganizationPage([*found.values()], write_step(step, self._seal, "organizations"))
 
     async def changed(self, id: str) -> None:
         """Take over the plan of an organization from a plan resolver, after its plan has changed.
