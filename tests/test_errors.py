@@ -12,6 +12,7 @@ from lockgate import errors
 from lockgate.errors import (
     AddressNotAllowed,
     AgentsOnly,
+    ChangeCommitted,
     ClaimRefused,
     ClientDisconnected,
     ConcurrentLimitExceeded,
@@ -116,6 +117,7 @@ REFUSALS: list[tuple[Refusal, int, str, tuple[tuple[bytes, bytes], ...]]] = [
     (RegistrationUnavailable(), 503, "REGISTRATION_UNAVAILABLE", (NO_STORE,)),
     (LeakReportsUnavailable(), 503, "LEAK_REPORTS_UNAVAILABLE", (NO_STORE,)),
     (StoreUnavailable(), 503, "STORE_UNAVAILABLE", (NO_STORE,)),
+    (ChangeCommitted(), 503, "CHANGE_COMMITTED", (NO_STORE,)),
 ]
 NAMES = [type(refusal).__name__ for refusal, *_ in REFUSALS]
 
@@ -166,6 +168,7 @@ def test_every_refusal_has_a_sentence_a_code_and_its_fields(
         "REGISTRATION_UNAVAILABLE": {"retryAfter"},
         "LEAK_REPORTS_UNAVAILABLE": {"retryAfter"},
         "STORE_UNAVAILABLE": {"retryAfter"},
+        "CHANGE_COMMITTED": {"retryAfter"},
         "SLOT_LOST": {"retryAfter"},
     }
     assert body.keys() == {"error", "code"} | more.get(code, set())

@@ -38,9 +38,13 @@ LockgateError
     ├── ClientDisconnected        499 CLIENT_DISCONNECTED
     └── TryAgain
         ├── StoreUnavailable      503 STORE_UNAVAILABLE
+        │   └── ChangeCommitted   503 CHANGE_COMMITTED
         ├── RegistrationUnavailable   503 REGISTRATION_UNAVAILABLE
         ├── LeakReportsUnavailable    503 LEAK_REPORTS_UNAVAILABLE
         └── SlotLost              503 SLOT_LOST
+
+:class:`StoreError` is outside of this tree: a store raises it, and the gate answers for it with
+:class:`StoreUnavailable`. :class:`ChangeCommitted` is both.
 
 No message ever repeats a credential. Without an adapter, answer a refusal by its parts::
 
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AddressNotAllowed",
     "AgentsOnly",
+    "ChangeCommitted",
     "ClaimRefused",
     "ClientDisconnected",
     "ConcurrentLimitExceeded",
@@ -100,6 +105,7 @@ __all__ = [
     "SessionTokenInvalid",
     "SlotLost",
     "StepUpRequired",
+    "StoreError",
     "StoreUnavailable",
     "TokenNotAccepted",
     "TryAgain",
@@ -121,6 +127,14 @@ class ConfigurationError(LockgateError, ValueError):
 
 class HandleTaken(LockgateError):
     """The store already holds a key with this handle."""
+
+
+class StoreError(Exception):
+    """A store could not answer: its driver or its server failed (G7).
+
+    Raised where the driver's exception arises, with that as the cause. Logs and events name the
+    kind of the cause and never its message: drivers print parameters and addresses.
+    """
 
 
 class Refusal(LockgateError):
@@ -153,7 +167,9 @@ class Refusal(LockgateError):
     def __reduce__(self) -> tuple[object, ...]:
         # A pickle of an exception calls its class with the message alone, which most classes here
         # do not take. Queues of jobs keep pickles, so these leave out the digests of the key.
-        kept = {name: value for name, value in vars(self).items() if name != "principal"}
+        # The result of a committed change may hold the text of a key (K2).
+        left_out = {"principal", "result"}
+        kept = {name: value for name, value in vars(self).items() if name not in left_out}
         return _unpickled, (type(self), self.args), kept
 
     def body(self) -> dict[str, object]:
@@ -639,6 +655,37 @@ class StoreUnavailable(TryAgain):
 
     code = "STORE_UNAVAILABLE"
     default_message = "The service cannot check credentials at the moment: try again shortly."
+
+
+class ChangeCommitted(StoreUnavailable, StoreError):
+    """The change was made and stays, but a step that follows it failed (D52).
+
+    Do not repeat a change that adds something, such as a new key: it would be made twice.
+
+    Attributes:
+        result: what the call returns without the failure, such as a new key with its text. A pickle
+            leaves it out.
+        remains: what remains to happen, a sentence for each step, for operators.
+        shown: the body of the response without the failure, as JSON; None: not a response.
+    """
+
+    code = "CHANGE_COMMITTED"
+    default_message = (
+        "The change is made and stays. A part of the service could not be told, so it may take "
+        "effect there a little later."
+    )
+    result: object = None
+    shown: object = None
+
+    def __init__(self, result: object = None, remains: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.result = result
+        self.remains = tuple(remains)
+
+    def body(self) -> dict[str, object]:
+        """Add ``result``, the body of the response without the failure, if there is one."""
+        body = super().body()
+        return body if self.shown is None else {**body, "result": self.shown}
 
 
 class RegistrationUnavailable(TryAgain):

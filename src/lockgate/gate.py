@@ -74,6 +74,7 @@ from .services.verified_key_cache import VerifiedKeyCache
 from .sessions import Session, SessionOptions, SessionVerifier
 from .stores.answers import Admission, Verdict
 from .stores.base import Store
+from .stores.committed import collecting
 from .stores.memory.store import MemoryStore
 from .stores.open import checked, open_store, resilient
 from .stores.quota_thresholds import tell_quotas
@@ -934,7 +935,7 @@ class Gate:
             self.events.emit(*told, organization=key.organization, id=key.id)
         sealed = resealed_key(key, self._peppers, new)
         try:
-            with within(self._patience.seconds(self._deadline)):
+            with within(self._patience.seconds(self._deadline)), collecting():
                 moved = await self.store.rehash_if(key.handle, key.kept, sealed.kept)
         except Exception as failure:
             unavailable(self.events, failure)

@@ -14,6 +14,7 @@ from ..events import Events
 from ..sessions import Session, SessionVerifier, verifies_offline
 from ..sessions.agent_cookie import AgentCookie, AgentTicket
 from ..stores.base import IoMode, Store
+from ..stores.committed import committing
 from .anonymous_limits import AnonymousLimits
 from .quotas import Quota
 from .rejected_rows import RejectedRows, seal_is_valid
@@ -104,6 +105,7 @@ class Agents(SessionVerifier):
         """The I/O mode of the verifier of people; the store's own I/O mode is checked apart."""
         return self._people.io
 
+    @committing
     async def sign_in(self, dashboard_token: str, *, address: str) -> SignedIn:
         """Begin a session for the organization that a dashboard token belongs to.
 
@@ -138,6 +140,7 @@ class Agents(SessionVerifier):
         self._events.emit("signed_in", organization=account.organization)
         return SignedIn(account.organization, self._cookie.write(ticket), self._seconds)
 
+    @committing
     async def sign_out(self, organization: str) -> None:
         """End every session of an organization's agent, on every process (R4).
 

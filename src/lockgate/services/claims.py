@@ -16,6 +16,7 @@ from ..errors import ClaimRefused, InvalidRequest, Problem
 from ..events import Events
 from ..sessions import Session
 from ..stores.base import Store
+from ..stores.committed import committing, read_after_commit
 from .email_addresses import is_same_email, read_email
 from .keys import sample
 from .quotas import Quota
@@ -115,6 +116,7 @@ class Claims:
         more = len(found) > limit
         return ClaimPage(shown, _write_cursor(last[0], seal, user) if more else None)
 
+    @committing
     async def claim(
         self,
         session: Session,
@@ -143,6 +145,7 @@ class Claims:
         options = {"revoke_keys": revoke_keys, "keep_token": keep_token}
         return await self._claim(user, organization, session, **options)
 
+    @committing
     async def assign(
         self,
         organization: str,
@@ -210,7 +213,9 @@ class Claims:
                     break  # Otherwise its token has moved to another pepper: read it again.
             if claimed is None or claimed.claimed_by != user:
                 raise ClaimRefused
-            claimable = await self._claimable(claimed)
+            claimable = await read_after_commit(
+                organization, self._claimable(claimed), Claimable(claimed, [], more_keys=True)
+            )
         self._events.emit(
             "claimed",
             organization=organization,

@@ -17,6 +17,7 @@ from ..core.timestamps import MINUTE
 from ..errors import ConfigurationError, KeyNotFound
 from ..events import Events
 from ..stores.base import Store
+from ..stores.committed import collecting, committing
 from ..sync import outcome
 from .new_keys import check_new_key
 from .password_checks import PasswordChecks
@@ -102,6 +103,7 @@ class ImportedKeys:
         """The names of the formats."""
         return [*self._systems]
 
+    @committing
     async def adopt(
         self,
         system: str,
@@ -198,6 +200,7 @@ class ImportedKeys:
         )
         return sealed_draft(draft, self._peppers)
 
+    @committing
     async def insert(self, draft: KeyDraft, system: str) -> ApiKey:
         """Insert a key of :meth:`draft`, which another system issued.
 
@@ -247,7 +250,7 @@ class ImportedKeys:
             raise KeyNotFound
         if not token.seal_is_valid(key):
             raise KeyNotFound
-        with asking(self._events):
+        with collecting(), asking(self._events):  # Its caller is an admission, not a change.
             hashed = token.prepared()
             check = self._checks.check(key.handle, scheme, hashed, key.digest, address)
             if not await outcome(check):

@@ -33,6 +33,7 @@ from ..core.timestamps import DAY, MILLISECOND, iso8601
 from ..errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
 from ..events import Events
 from ..stores.base import Store
+from ..stores.committed import committing
 from .new_keys import draft_key, refuse_problems, retry_taken_handles
 from .rejected_rows import RejectedRows
 from .retention import Retention
@@ -162,6 +163,7 @@ class KeyChanges:
             raise NotFound
         return key
 
+    @committing
     async def revoke(self, organization: str, id: str, *, successors: bool = False) -> ApiKey:
         """Revoke a key for good, and return it; no process accepts it any more (D5).
 
@@ -198,6 +200,7 @@ class KeyChanges:
             self._events.emit("key_revoked", organization=organization, id=id)
         return key
 
+    @committing
     async def update(
         self,
         organization: str,
@@ -249,6 +252,7 @@ class KeyChanges:
                 return new
         raise _too_often(id)
 
+    @committing
     async def rotate(
         self,
         organization: str,

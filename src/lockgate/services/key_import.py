@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from ..core.api_keys import ApiKey, KeyDraft, KeyState
 from ..errors import HandleTaken, InvalidRequest, KeyLimitReached
+from ..stores.committed import committing
 from ..sync import together
 from .imported_keys import ImportedKeys, OldKey
 
@@ -88,6 +89,7 @@ class KeyImport:
         self._revoke = revoke
         self.report: Final = ImportReport(dry_run)
 
+    @committing
     async def run(
         self,
         rows: Iterable[SourceRow],

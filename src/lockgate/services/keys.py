@@ -16,6 +16,7 @@ from ..core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, reseal
 from ..errors import ConfigurationError
 from ..stores.answers import Page
 from ..stores.base import PAGE_AT_MOST, Store
+from ..stores.committed import committing
 from ..sync import pause
 from .cursors import check_limit, read_cursor, write_cursor
 from .key_changes import KeyChanges
@@ -80,6 +81,7 @@ async def sample(store: Store, organization: str, limit: int, now: int | None) -
 class Keys(KeyChanges):
     """The keys of a gate, as ``gate.keys``."""
 
+    @committing
     async def create(
         self,
         organization: str,
@@ -299,6 +301,7 @@ class Keys(KeyChanges):
             await pause()
         return keys
 
+    @committing
     async def remove_ended(self) -> int:
         """Remove all keys that ended before the gate's retention; return their number (D45).
 
@@ -359,6 +362,7 @@ class Keys(KeyChanges):
                 return KeyAges(len(ending), tuple(first), len(too_old))
             await pause()
 
+    @committing
     async def seal(self, *, at_once: int = 500) -> Sealing:
         """Seal, with the newest pepper, all rows of keys and accounts that are not sealed with it.
 

@@ -16,6 +16,7 @@ from ..errors import ConfigurationError, InvalidRequest, Problem
 from ..events import Events
 from ..stores.answers import OrganizationSummary, UnreadableState
 from ..stores.base import Store
+from ..stores.committed import committing
 from ..sync import pause
 from .cursors import check_limit, read_step, using_cursor, write_step
 from .store_errors import asking
@@ -81,6 +82,7 @@ class Organizations:
         self._events = events
         plans.watch(self._report)
 
+    @committing
     async def place(self, id: str, plan: str, **overrides: int | None) -> Organization:
         """Put an organization on a plan, which applies from the next request on; counted units stay
         counted.
@@ -116,7 +118,10 @@ class Organizations:
             await self._store.put_organization(organization, now, change=change)
         return organization
 
-    async def create(self, id: str, plan: str | None = None, **overrides: int | None) -> None:
+    @committing
+    async def create(
+        self, id: str, plan: str | None = None, **overrides: int | None
+    ) -> Organization:
         """Put a new organization on a plan, as :meth:`place` does, unless it is known already.
 
         Args:
@@ -134,7 +139,7 @@ class Organizations:
             )
         if known:
             raise InvalidRequest([Problem("organization", "It has a key or a plan already.")])
-        await self.place(id, plan or self._plans.default.name, **overrides)
+        return await self.place(id, plan or self._plans.default.name, **overrides)
 
     async def is_known(self, id: str) -> bool:
         """Return whether an organization has a plan, a key, an account, usage or a running job.
@@ -161,6 +166,10 @@ class Organizations:
         with asking(self._events):
             placed = await self._store.organization(id)
             now = await self._instant(placed)
+        return self._own(placed, now)
+
+    def _own(self, placed: Organization | None, now: int) -> OwnLimits:
+        """Return the limits of an organization by its assignment to a plan, at an instant."""
         if placed is None:
             return OwnLimits(self._plans.default, self._plans.default, None, {})
         own, temporary = told_apart(placed.overrides)
@@ -169,6 +178,7 @@ class Organizations:
         lasting = self._plans.plan_of(placed._replace(overrides=tuple(own.items())), now)
         return OwnLimits(plan, lasting, placed.plan, own, still)
 
+    @committing
     async def set_limits(
         self,
         id: str,
@@ -176,8 +186,8 @@ class Organizations:
         until: datetime | None = None,
         clear: Collection[str] = (),
         **limits: int | None,
-    ) -> None:
-        """Give an organization its own limits for some windows; the others stay.
+    ) -> OwnLimits:
+        """Give an organization its own limits for some windows, and return all; the others stay.
 
         Not atomic: of two concurrent changes to one organization, the later one counts.
 
@@ -202,7 +212,7 @@ class Organizations:
             own |= limits
         else:
             temporary |= {name: TemporaryLimit(limit, end) for name, limit in limits.items()}
-        await self._place(id, name, own, temporary)
+        return self._own(await self._place(id, name, own, temporary), 0)
 
     async def _end(self, until: datetime) -> int:
         """Return the instant at which temporary limits end."""
@@ -214,8 +224,9 @@ class Organizations:
                 raise ConfigurationError(f"until={until} is past, so the limits would never hold.")
         return end
 
-    async def clear_limits(self, id: str, *names: str) -> None:
-        """Take its own limits from an organization: the plan's apply again.
+    @committing
+    async def clear_limits(self, id: str, *names: str) -> OwnLimits:
+        """Take its own limits from an organization, and return all: the plan's apply again.
 
         Args:
             id: the organization.
@@ -230,10 +241,13 @@ class Organizations:
         if found.assigned is not None and (found.own or found.temporary):
             gone = names or LIMITS
             kept = _without(found.own, gone), _without(found.temporary, gone)
-            await self._place(id, found.assigned, *kept)
+            return self._own(await self._place(id, found.assigned, *kept), 0)
+        return found
 
-    async def end_temporary_limits(self, id: str, *names: str) -> None:
-        """End temporary limits of an organization before their time; its other limits stay.
+    @committing
+    async def end_temporary_limits(self, id: str, *names: str) -> OwnLimits:
+        """End temporary limits of an organization before their time, and return all limits; the
+        others stay.
 
         Args:
             id: the organization.
@@ -247,8 +261,10 @@ class Organizations:
         found = await self.limits(id)
         kept = _without(found.temporary, names or LIMITS)
         if found.assigned is not None and len(kept) < len(found.temporary):
-            await self._place(id, found.assigned, found.own, kept)
+            return self._own(await self._place(id, found.assigned, found.own, kept), 0)
+        return found
 
+    @committing
     async def reset(self, id: str) -> None:
         """Empty the windows of an organization, so that it may use its limits anew.
 
@@ -301,6 +317,7 @@ class Organizations:
             await pause()
         return OrganizationPage([*found.values()], write_step(step, self._seal, "organizations"))
 
+    @committing
     async def changed(self, id: str) -> None:
         """Take over the plan of an organization from a plan resolver, after its plan has changed.
 

@@ -20,6 +20,7 @@ from ..events import Events
 from ..sessions import SESSION_COOKIE, SessionVerifier
 from ..sessions.agent_cookie import AgentCookie
 from ..stores.base import Store
+from ..stores.committed import committing
 from ..stores.runtime.background import BackgroundTask
 from .agent_sessions import Agents
 from .approval import Approval, Approve, RegistrationRequest, read_proof
@@ -192,6 +193,7 @@ class AgentAccounts:
         """Whether the host approves registrations, so that they may carry a proof."""
         return self._approval is not None
 
+    @committing
     async def register(
         self,
         agent_name: str,
@@ -229,6 +231,7 @@ class AgentAccounts:
         await self._admit(RegistrationRequest(agent_name, email, kind, company, address, proof))
         return await self._register(agent_name, email, company, Actor("agent", None, address))
 
+    @committing
     async def create(
         self,
         agent_name: str,
@@ -275,6 +278,7 @@ class AgentAccounts:
         url = await self._billing.url(account)
         return Registered(account, key, text, token, self.dashboard_url, url)
 
+    @committing
     async def remove_unclaimed(self, limit: int = _REMOVED_AT_ONCE) -> list[str]:
         """Remove accounts unclaimed and unused for ``remove_unclaimed_after_days``.
 

@@ -9,12 +9,15 @@ from ..errors import ConfigurationError, LockgateError, StoreUnavailable
 from ..events import Events, logger
 from ..stores.answers import UnreadableState
 from ..stores.base import IoMode
+from ..stores.committed import unreported
 from ..stores.resilience.failures import is_outage, kind_of, traceback_of
 
 
 @contextmanager
 def asking(events: Events) -> Generator[None]:
     """Turn any failure into 503 ``STORE_UNAVAILABLE`` (D28), and emit its event.
+
+    A failure after a committed change (D52) has an event, too, and is not raised.
 
     Raises:
         StoreUnavailable: for any exception that is not lockgate's own.
@@ -25,6 +28,9 @@ def asking(events: Events) -> Generator[None]:
         raise
     except Exception as failure:
         raise unavailable(events, failure) from failure
+    for after in unreported():
+        if not isinstance(after, LockgateError):
+            unavailable(events, after)
 
 
 def unavailable(events: Events, failure: Exception) -> StoreUnavailable:

@@ -6,6 +6,7 @@ host: it is logged with its traceback, answered 503 too, and never counted by th
 
 StoreError                the driver or the server failed; the cause is the driver's own exception
 ├── OutcomeUnknown        a call was sent and no answer came (D33)
+├── ChangeCommitted       a change was made, and a step that follows it failed (D52)
 ├── PartUnavailable       one part of the store is away, such as one slot of a Redis Cluster
 └── UnreadableState       the state of one organization cannot be decoded
 """
@@ -25,6 +26,7 @@ from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan
 from ..core.quota_leases import QuotaLease
 from ..core.sliding_window import Reading
+from ..errors import StoreError as StoreError  # noqa: PLC0414 - exported with its subclasses
 
 
 class Verdict(Enum):
@@ -82,14 +84,6 @@ def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey, now: int) -> L
         named = bound(limits + plan.limits, key.id, key.limits)
         return named and named.at(now, key.organization)
     return None
-
-
-class StoreError(Exception):
-    """A store could not answer: its driver or its server failed (G7).
-
-    Raised where the driver's exception arises, with that as the cause. Logs and events name the
-    kind of the cause and never its message: drivers print parameters and addresses.
-    """
 
 
 class OutcomeUnknown(StoreError):

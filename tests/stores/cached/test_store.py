@@ -26,6 +26,7 @@ from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, out
 from lockgate.core.timestamps import DAY
 from lockgate.errors import (
+    ChangeCommitted,
     HandleTaken,
     KeyNotFound,
     KeyRevoked,
@@ -36,6 +37,7 @@ from lockgate.events import Events
 from lockgate.options import StoreOptions
 from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.committed import collecting
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.codec import write_record
 from lockgate.stores.redis.key_names import fields_of
@@ -279,6 +281,65 @@ def test_k4_a_refusal_by_a_copy_that_is_being_voided_is_not_remembered(
     assert ask() is Verdict.REVOKED
 
 
+@pytest.fixture
+def severed(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Processes whose Redis has been killed; a key of theirs was in use."""
+    monkeypatch.setattr(background, "EVERY", NEVER)
+    with redis_server() as mortal:
+        found = Bench(mortal, tmp_path)
+        assert found.admit() is Verdict.ADMITTED
+        mortal.stop()
+        yield found
+        for process in found.processes:
+            with suppress(StoreError, OSError):
+                run(process.close())
+
+
+def test_a_change_that_cannot_reach_the_cache_has_its_result_D52(severed: Bench) -> None:
+    store, key = severed.here, severed.key
+    named = key._replace(name="renamed")
+    with pytest.raises(ChangeCommitted) as updated:
+        run(store.update_if(key, named))
+    assert updated.value.result is True
+    next_ = draft_of(new_key())
+    rotated = named._replace(expires_at=run(store.now()) + DAY, details=KeyDetails(NOW, next_.id))
+    with pytest.raises(ChangeCommitted) as successor:
+        run(store.rotate_if(named, rotated, next_, None))
+    assert successor.value.result == run(store.get("org_1", next_.id))
+    with pytest.raises(ChangeCommitted) as revoked:
+        run(store.revoke_if_live("org_1", key.id))
+    found = run(store.get("org_1", key.id))
+    assert found is not None and found.revoked_at is not None
+    assert revoked.value.result == found
+    with pytest.raises(ChangeCommitted) as repeated:  # It changes nothing twice (D4).
+        run(store.revoke_if_live("org_1", key.id))
+    assert repeated.value.result == found
+    with pytest.raises(ChangeCommitted):
+        run(store.put_organization(Organization("org_1", "small")))
+    assert run(store.organization("org_1")) == Organization("org_1", "small")
+
+
+def test_a_failure_of_the_database_is_told_as_itself_beside_a_dead_cache_D52(
+    severed: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreError("the database")
+
+    monkeypatch.setattr(severed.here.primary, "revoke_if_live", away)
+    with pytest.raises(StoreError, match="the database") as told:
+        run(severed.here.revoke_if_live("org_1", severed.key.id))
+    assert not isinstance(told.value, ChangeCommitted)
+
+
+def test_accounts_that_are_removed_while_the_cache_is_away_are_named_D52(severed: Bench) -> None:
+    for name in ("org_90", "org_91"):
+        run(severed.here.register(account(name), draft_of(new_key(), name), NOW))
+    with collecting() as pending:
+        removed = run(severed.here.remove_unclaimed(1, 10))
+    assert {*removed} == {"org_90", "org_91"}
+    assert pending
+
+
 def test_w13_plans_and_digests_reach_the_copies(bench: Bench) -> None:
     assert bench.admit() is Verdict.ADMITTED
     run(bench.there.put_organization(Organization("org_1", "small")))
@@ -472,6 +533,7 @@ import asyncio, sys
 from lockgate import Gate, run
 from lockgate.options import StoreOptions
 from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.committed import collecting
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 
@@ -503,6 +565,7 @@ import multiprocessing, sys
 from lockgate import Gate, run
 from lockgate.options import StoreOptions
 from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.committed import collecting
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 

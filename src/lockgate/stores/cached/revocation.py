@@ -10,7 +10,8 @@ organization, a random text. This protocol keeps a revoked key out:
    fill token, and with it every copy of the organization; then the quota leases end that the cache
    granted before (D42); then the caller has the answer. No admission that starts later finds a copy
    (K4). A fill that read the key before the change holds a deleted token, so ``install`` refuses
-   its copy (K5).
+   its copy (K5). If the cache fails, the change is committed all the same, and the caller gets its
+   result with that failure (D52): :mod:`lockgate.stores.committed`.
 3. **Compare** (:meth:`Copies.compare`), twice a second: the primary lists the organizations that
    changed since the change counter that the cache has caught up to, and their copies are forgotten.
    That covers a process that died between the two halves of step 2, a cache that was out of reach,
@@ -35,11 +36,17 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.key_format import Token
 from ...sync import together
 from ..answers import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
+from ..committed import after_commit
 from ..resilience.older_leases import leases_ended, noted_leases
 from .base import CacheStore, PrimaryStore
 
 T = TypeVar("T")
 
+UNTOLD: Final = (
+    "The cache could not be told: requests may be decided by what it copied before, until it is "
+    "compared with the database, which each process does twice a second."
+)
+"""What remains to happen after a change of the primary that could not reach the cache."""
 _FORGOTTEN_AT_ONCE: Final = 64
 
 
@@ -90,14 +97,38 @@ class Copies:
 
     async def change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
         """Change the primary, forget the copies, and wait for the leases that were granted by them,
-        before the caller has the answer."""
+        before the caller has the answer.
+
+        Raises:
+            ChangeCommitted: the primary has changed, and the cache failed.
+        """
         try:
             answer = await change
-        finally:
-            with noted_leases() as noted:
-                await self._cache.forget(organization)
+        except BaseException:
+            # It may have taken effect (D33). Its own failure is what the caller needs to know.
+            await self._forget(organization)
+            raise
+        return await self.forget_after(answer, organization)
+
+    async def forget_after(self, answer: T, organization: str) -> T:
+        """Forget the copies of an organization after a change of the primary; return its answer.
+
+        Raises:
+            ChangeCommitted: the cache failed.
+        """
+        return await after_commit(answer, organization, UNTOLD, self._end(organization))
+
+    async def forget_key(self, handle: str) -> None:
+        """Forget the copies of the organization of a key."""
+        key = await self._primary.find(handle)
+        if key is not None:
+            await self._cache.forget(key.organization)
+
+    async def _end(self, organization: str) -> None:
+        """Forget the copies of an organization, and wait for the leases that they granted."""
+        with noted_leases() as noted:
+            await self._cache.forget(organization)
         await leases_ended(self._cache, organization, noted)
-        return answer
 
     async def compare(self) -> None:
         """Forget the copies of organizations that changed since the last comparison (K4).

@@ -37,6 +37,7 @@ from ..answers import (
     limits_of,
 )
 from ..base import IoMode
+from ..committed import after_commit
 from ..resilience.deadlines import Patience, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
@@ -46,7 +47,7 @@ from ..runtime.background import BackgroundTask
 from ..runtime.process_hooks import at_process_end, ends_without_hooks, logger
 from ..usage_buffer import UsageBuffer
 from .base import CacheStore, PrimaryStore
-from .revocation import Copies
+from .revocation import UNTOLD, Copies
 
 T = TypeVar("T")
 
@@ -289,8 +290,8 @@ class CachedStore(Wrapper):
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
         removal = await self.primary.remove_ended(age, now, cursor)
-        if removal.removed:
-            await self.compare()  # Forgets the copies of the removed keys.
+        if removal.removed:  # Forget the copies of the removed keys.
+            return await after_commit(removal, "", UNTOLD, self.compare())
         return removal
 
     async def revoke_if_live(
@@ -376,15 +377,14 @@ class CachedStore(Wrapper):
     ) -> tuple[str, ...]:
         await self.write_usage()
         removed = await self.primary.remove_unclaimed(idle, limit, now, change=change)
-        # If this fails, compare() does it within a second.
         for organization in removed:
-            await self.cache.forget(organization)
+            await self.copies.forget_after(removed, organization)
         return removed
 
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         moved = await self.primary.rehash_if(handle, old, new)
-        if moved and (key := await self.primary.find(handle)) is not None:
-            await self.cache.forget(key.organization)
+        if moved:
+            return await after_commit(moved, handle, UNTOLD, self.copies.forget_key(handle))
         return moved
 
     async def write_usage(self) -> None:

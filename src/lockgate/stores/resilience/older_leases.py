@@ -26,6 +26,11 @@ ANSWERED_LATER: Final = frozenset(
 """Verbs that change keys or plans: answered once the leases that were granted before have ended.
 Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, where it waits for
 them itself."""
+LEASES_OUT: Final = (
+    "The store did not say whether quota leases are out that were granted before: a process that "
+    "holds one admits by it until it ends, within seconds."
+)
+"""What remains to happen after a change whose older leases could not be read."""
 _POLLED: Final = 0.001, 0.05
 """Seconds between two looks at leases that are awaited: the first and the longest."""
 MEANWHILE: Final = 0.25

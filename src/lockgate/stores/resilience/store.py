@@ -33,6 +33,7 @@ from ...sync import loop_runs, run
 from ..answers import Admission, UnreadableState, Verdict
 from ..base import Store
 from ..cached.base import CacheStore, PrimaryStore
+from ..committed import after_commit
 from ..runtime.log_hints import MinutelyLog
 from .circuit_breaker import CircuitBreaker
 from .deadlines import (
@@ -49,7 +50,13 @@ from .deadlines import (
 )
 from .failures import counts_for_breaker, is_outage, kind_of
 from .local_limits import LocalLimits
-from .older_leases import ANSWERED_LATER, leases_ended, noted_leases, organization_of
+from .older_leases import (
+    ANSWERED_LATER,
+    LEASES_OUT,
+    leases_ended,
+    noted_leases,
+    organization_of,
+)
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
 
@@ -322,8 +329,9 @@ class ResilientStore(Wrapper):
                     self._tell_late(f"within {self._unhurried:g} s")
                     raise
             if verb in ANSWERED_LATER:
-                took = monotonic() - began
-                await leases_ended(self, organization_of(args), noted, took)
+                took, organization = monotonic() - began, organization_of(args)
+                ended = leases_ended(self, organization, noted, took)
+                return await after_commit(answer, organization, LEASES_OUT, ended)
             return answer
         finally:
             if verb in _CHANGES:

@@ -1,0 +1,124 @@
+"""Changes by the library while the Redis before a database is away (D52)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lockgate import Gate, Registration, run
+from lockgate.errors import ChangeCommitted, NotFound, StoreError
+from lockgate.options import StoreOptions
+from lockgate.services.key_changes import RotatedKey
+from lockgate.sessions import SignedCookie
+from tests import migrated
+from tests.patience import until
+from tests.servers import RedisServer, redis_server
+
+SECRET = "a session secret of the tests"
+
+
+class Pair(NamedTuple):
+    """A gate on a database with Redis before it, and a key that was in use."""
+
+    gate: Gate
+    server: RedisServer
+    key: str
+    told: list[str]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    database = migrated.sqlite(tmp_path / "keys.db")
+    told: list[str] = []
+    with redis_server() as server:
+        gate = Gate(
+            f"{database} {server.url()}",
+            brand="acme",
+            peppers=[b"a pepper of these tests"],
+            sessions=SignedCookie([SECRET]),
+            public_url="https://console.example.com",
+            registration=Registration(session_secrets=[SECRET]),
+            store_options=StoreOptions(deadline=30),
+            observer=lambda event: told.append(event.name),
+        )
+        created = run(gate.keys.create("org_1", "first"))
+        run(gate.authenticate(created.text))
+        yield Pair(gate, server, created.key.id, told)
+        run(gate.close())
+
+
+def result(call: Any) -> Any:
+    """What a change raises that is made while the cache is away."""
+    with pytest.raises(ChangeCommitted) as told:
+        run(call)
+    assert isinstance(told.value, StoreError)
+    assert told.value.remains
+    return told.value.result
+
+
+def test_a_rotation_raises_the_text_of_the_successor_D52(pair: Pair) -> None:
+    pair.server.stop()
+    rotated = result(pair.gate.keys.rotate("org_1", pair.key))
+    assert isinstance(rotated, RotatedKey)
+    principal = run(pair.gate.authenticate(rotated.text))
+    assert principal.key is not None and principal.key.id == rotated.successor.id
+    assert "key_rotated" in pair.told and "store_failed" in pair.told
+
+
+def test_every_change_of_a_key_or_a_plan_raises_its_result_D52(pair: Pair) -> None:
+    keys, organizations = pair.gate.keys, pair.gate.organizations
+    pair.server.stop()
+    assert result(keys.update("org_1", pair.key, name="other")).name == "other"
+    assert result(organizations.place("org_1", "starter")).plan == "starter"
+    assert result(organizations.set_limits("org_1", rpm=7)).own == {"rpm": 7}
+    assert result(organizations.clear_limits("org_1")).own == {}
+    assert result(organizations.changed("org_1")) is None
+    assert result(keys.revoke("org_1", pair.key)).revoked_at is not None
+    assert run(organizations.plan("org_1")).name == "starter"
+
+
+def test_a_revocation_reaches_every_successor_although_the_first_was_not_told_D52(
+    pair: Pair,
+) -> None:
+    keys = pair.gate.keys
+    rotated = run(keys.rotate("org_1", pair.key))
+    pair.server.stop()
+    assert result(keys.revoke("org_1", pair.key, successors=True)).id == pair.key
+    assert run(keys.get("org_1", rotated.successor.id)).revoked_at is not None
+
+
+def test_a_change_that_is_refused_is_no_committed_change_D52(pair: Pair) -> None:
+    pair.server.stop()
+    with pytest.raises(NotFound):
+        run(pair.gate.keys.revoke("org_1", "00000000-0000-4000-8000-000000000000"))
+
+
+def test_an_account_is_registered_and_claimed_with_its_texts_D52(pair: Pair) -> None:
+    accounts = pair.gate.accounts
+    assert accounts is not None
+    made = run(accounts.create("a bot", "ada@example.com"))
+    organization = made.account.organization
+    pair.server.stop()
+    second = run(accounts.create("another bot", "bob@example.com"))
+    assert run(pair.gate.authenticate(second.api_key)).organization == second.account.organization
+    claimed = result(accounts.claims.assign(organization, "ada", revoke_keys=True))
+    assert claimed.account.claimed_by == "ada"
+    assert claimed.keys[0].revoked_at is not None
+    assert result(accounts.agents.sign_out(second.account.organization)) is None
+
+
+def test_a_change_is_told_everywhere_once_the_cache_is_back_D52(pair: Pair) -> None:
+    pair.server.stop()
+    assert result(pair.gate.keys.revoke("org_1", pair.key)).revoked_at is not None
+    pair.server.start()
+
+    def repeated() -> bool:
+        try:
+            return run(pair.gate.keys.revoke("org_1", pair.key)).revoked_at is not None
+        except ChangeCommitted:
+            return False
+
+    until(repeated)
