@@ -10,7 +10,7 @@ from ..gate import Gate
 from ..services.claims import Claimable
 from ..services.registration import AgentAccounts, Registered
 from .keys import document_of
-from .organizations import Use, own_limit_options, print_status, read_status
+from .organizations import Use, own_limit_options, print_status, status_after
 from .output import json_option, print_fields, print_json
 from .settings import (
     call,
@@ -66,8 +66,8 @@ def create(
     assert organization is not None, "or there is an e-mail"
 
     async def work() -> Use:
-        await gate.organizations.create(organization, plan, **given)
-        return await read_status(gate, organization)
+        placed = await gate.organizations.create(organization, plan, **given)
+        return await status_after(gate, organization, gate.plans.plan_of(placed, 0))
 
     print_status(organization, call(gate, work), as_json=as_json)
 
@@ -106,10 +106,11 @@ def claim(
             keys = " and revoke its keys" if revoke_keys else ""
             question = f"Attach {account.agent_name!r} of {account.billing_email} to {user!r}{keys}"
             click.confirm(f"{question} for good?", abort=True, err=True)
+        now = await gate.now()  # Before the change, whose result a failure would lose.
         claimed = await accounts.claims.assign(
             organization, user, revoke_keys=revoke_keys, keep_token=keep_token
         )
-        return claimed, await gate.now()
+        return claimed, now
 
     claimed, now = call(gate, work)
     document = _document(claimed, now)

@@ -65,6 +65,7 @@ def create(
     gate = gate_of(named, store)
 
     async def work() -> tuple[CreatedKey, int]:
+        now = await gate.now()  # Before the change, whose result a failure would lose.
         created = await gate.keys.create(
             organization,
             name,
@@ -75,7 +76,7 @@ def create(
             addresses=addresses,
             limits=limits,
         )
-        return created, await gate.now()
+        return created, now
 
     created, now = call(gate, work)
     if as_json:
@@ -194,6 +195,7 @@ def update(
         expiry = days
 
     async def work() -> tuple[ApiKey, int]:
+        now = await gate.now()
         key = await gate.keys.update(
             organization,
             id,
@@ -204,7 +206,7 @@ def update(
             addresses=allowed,
             limits=own,
         )
-        return key, await gate.now()
+        return key, now
 
     _print(*call(gate, work), as_json=as_json)
 
@@ -245,10 +247,11 @@ def rotate(
     async def work() -> tuple[RotatedKey, int]:
         if not yes and overlap_days == 0:
             _confirm("End", await gate.keys.get(organization, id))
+        now = await gate.now()
         rotated = await gate.keys.rotate(
             organization, id, overlap_days=overlap_days, created_by=created_by
         )
-        return rotated, await gate.now()
+        return rotated, now
 
     rotated, now = call(gate, work)
     if as_json:
@@ -283,12 +286,11 @@ def revoke(
     gate = gate_of(named, store)
 
     async def work() -> tuple[ApiKey, int]:
-        key = await gate.keys.get(organization, id)
+        key, now = await gate.keys.get(organization, id), await gate.now()
         more = successors and key.successor is not None
-        if not yes and (more or key.state(await gate.now()) is KeyState.ACTIVE):
+        if not yes and (more or key.state(now) is KeyState.ACTIVE):
             _confirm("Revoke", key, " and its successors" if more else "")
-        revoked = await gate.keys.revoke(organization, id, successors=successors)
-        return revoked, await gate.now()
+        return await gate.keys.revoke(organization, id, successors=successors), now
 
     _print(*call(gate, work), as_json=as_json)
 

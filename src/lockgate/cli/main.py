@@ -1,7 +1,9 @@
 """The command ``lockgate``: its groups, its exit codes, and how it reports errors.
 
 Exit codes: 0 done; 1 a check found something, or the request was refused (no such key, a name that
-is too long); 2 the command was called wrongly; 3 the store did not answer.
+is too long); 2 the command was called wrongly; 3 the store did not answer; 4 the change was made,
+and a step that follows it failed (D52): standard output has the result, standard error what
+remains.
 """
 
 import sys
@@ -20,6 +22,7 @@ from ..errors import (
     Refusal,
     StoreUnavailable,
 )
+from ..stores.committed import collecting
 from .accounts import claim, create
 from .audit import audit
 from .db import db
@@ -39,6 +42,7 @@ from .usage import usage
 REFUSED: Final = 1
 MISUSED: Final = 2
 UNAVAILABLE: Final = 3
+COMMITTED: Final = 4
 
 _SENTENCES: Final[dict[type[Refusal], str]] = {
     NotFound: "The organization has no such key: see 'lockgate keys list ORGANIZATION', or find it "
@@ -87,6 +91,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     name = " ".join(["lockgate", *(word for word in given[:2] if word in _NAMES)])
+    with collecting() as pending:
+        code = _run(given, name)
+    if not pending:
+        return code
+    print(f"{name}: The change is made. What remains:", *pending.remains, file=sys.stderr)
+    return code or COMMITTED
+
+
+def _run(given: Sequence[str], name: str) -> int:
+    """Run the command, report its error, and return its exit code."""
     try:
         code: object = lockgate.main(given, "lockgate", standalone_mode=False)
     except click.ClickException as problem:

@@ -15,8 +15,9 @@ from ..errors import InvalidRequest, Problem
 from ..gate import Gate
 from ..services.explanations import LeasesExplanation, leases_of
 from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
-from ..services.rate_limit_status import LimitUsage, Status, status_of
+from ..services.rate_limit_status import LimitUsage, WindowUsage, status_of
 from ..stores.answers import UnreadableState
+from ..stores.committed import read_after_commit
 from .instants import read_end
 from .output import json_option, plain, print_fields, print_json, print_table, progress
 from .settings import BUILT_IN, call, gate_of, gate_option, organization_argument, store_option
@@ -151,8 +152,8 @@ def place(
 
     async def work() -> tuple[Use, bool]:
         known = await gate.organizations.is_known(organization)
-        await gate.organizations.place(organization, plan, **given)
-        return await read_status(gate, organization), known
+        placed = await gate.organizations.place(organization, plan, **given)
+        return await status_after(gate, organization, gate.plans.plan_of(placed, 0)), known
 
     status, known = call(gate, work)
     print_status(organization, status, as_json=as_json)
@@ -210,14 +211,14 @@ def limits(
         cleared = LIMITS if "all" in clear else clear
         if values:
             ends_at = None if until is None else datetime_of(until.after(await gate.now()))
-            await gate.organizations.set_limits(
+            return await gate.organizations.set_limits(
                 organization, until=ends_at, clear=cleared, **values
             )
-        elif end:
-            await gate.organizations.end_temporary_limits(organization)
-        elif cleared:
-            await gate.organizations.clear_limits(organization, *cleared)
-        return await gate.organizations.limits(organization)
+        if end:
+            return await gate.organizations.end_temporary_limits(organization)
+        if cleared:
+            return await gate.organizations.clear_limits(organization, *cleared)
+        return found
 
     found = call(gate, work)
     _print_limits(organization, found, as_json=as_json)
@@ -248,7 +249,7 @@ def reset(
         await _check_known(gate, organization)
         if not yes:
             try:
-                usage = (await read_status(gate, organization)).status.usage
+                usage = (await read_status(gate, organization)).usage or {}
                 used = ", ".join(f"{used.used} in the {name}" for name, used in usage.items())
             except UnreadableState:
                 used = "its windows are damaged"
@@ -258,8 +259,9 @@ def reset(
                 abort=True,
                 err=True,
             )
+        plan = await gate.organizations.plan(organization)
         await gate.organizations.reset(organization)
-        return await read_status(gate, organization)
+        return await status_after(gate, organization, plan)
 
     print_status(organization, call(gate, work), as_json=as_json)
 
@@ -356,11 +358,13 @@ def _source(name: str, found: OwnLimits) -> str:
 
 
 class Use(NamedTuple):
-    """The use of all limits of an organization."""
+    """The plan of an organization, and the use of all its limits."""
 
-    status: Status
-    named: tuple[LimitUsage, ...]
-    leased: LeasesExplanation | None
+    plan: Plan
+    usage: Mapping[str, WindowUsage] | None = None
+    """By window; None: it could not be read."""
+    named: tuple[LimitUsage, ...] = ()
+    leased: LeasesExplanation | None = None
 
 
 async def read_status(gate: Gate, organization: str) -> Use:
@@ -369,7 +373,12 @@ async def read_status(gate: Gate, organization: str) -> Use:
     now = gate.clock() if gate.clock else None
     status = status_of(plan, await gate.store.peek(organization, plan.windows, now))
     named = await gate.named_usage(organization, None, plan)
-    return Use(status, named, await leases_of(gate.store, organization, now))
+    return Use(plan, status.usage, named, await leases_of(gate.store, organization, now))
+
+
+async def status_after(gate: Gate, organization: str, plan: Plan) -> Use:
+    """Return :func:`read_status` after a change; if that fails, the plan alone (D52)."""
+    return await read_after_commit(organization, read_status(gate, organization), Use(plan))
 
 
 def leases_document(leased: LeasesExplanation | None) -> dict[str, Any] | None:
@@ -379,21 +388,28 @@ def leases_document(leased: LeasesExplanation | None) -> dict[str, Any] | None:
 
 def print_status(organization: str, use: Use, *, as_json: bool) -> None:
     """Print the plan of an organization, and what its windows and named limits count."""
-    status, plan = use.status, use.status.plan
+    plan = use.plan
+    usage: dict[str, tuple[int | None, int | None]] = {
+        window.name: (None, window.limit) for window in plan.windows
+    }
+    usage.update(use.usage or {})
     if as_json:
         document: dict[str, Any] = {
             "organization_id": organization,
             "plan": plan.name,
             "limits": {name: getattr(plan, name) for name in LIMITS},
-            "usage": {name: usage._asdict() for name, usage in status.usage.items()},
+            "usage": {
+                name: {"used": used, "limit": limit} for name, (used, limit) in usage.items()
+            },
             "named": [used._asdict() for used in use.named],
             "leased": leases_document(use.leased),
         }
         print_json(document)
         return
     fields: list[tuple[str, object]] = [("organization", organization), ("plan", plan.name)]
-    for name, (used, limit) in status.usage.items():
-        fields.append((name, f"{used} of {'no limit' if limit is None else limit}"))
+    for name, (used, limit) in usage.items():
+        shown = "not known" if used is None else used
+        fields.append((name, f"{shown} of {'no limit' if limit is None else limit}"))
     jobs = plan.concurrent
     fields.append(("jobs", "no limit" if jobs is None else f"at most {jobs}"))
     fields += [(used.title, used.text) for used in use.named]

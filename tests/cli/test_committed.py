@@ -1,0 +1,141 @@
+"""Commands on a database with Redis before it, while Redis is away (D52)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockgate import run
+from lockgate.cli import main
+from lockgate.cli.main import COMMITTED
+from lockgate.cli.settings import gate_of
+from tests import migrated
+from tests.servers import redis_server
+
+from .calling import Said, done
+
+UNTOLD = "The cache could not be told"
+
+
+@pytest.fixture
+def key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said) -> Iterator[str]:
+    """The id of a key of org_1, whose plan has 600 requests a minute; then Redis is killed."""
+    database = migrated.sqlite(tmp_path / "keys.db")
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
+    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+    with redis_server() as server:
+        monkeypatch.setenv("LOCKGATE_STORE", f"{database} {server.url()}")
+        id: str = done(capsys, "keys", "create", "org_1", "first")["id"]
+        done(capsys, "orgs", "place", "org_1", "free", "--rpm", "600")
+        server.stop()
+        yield id
+
+
+def committed(capsys: Said, *arguments: str) -> Any:
+    """The JSON that a command prints for a change that is made while a later step failed."""
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) == COMMITTED
+    said = capsys.readouterr()
+    assert "The change is made. What remains:" in said.err
+    assert "cannot be used" not in said.err
+    return json.loads(said.out)
+
+
+def test_a_rotation_prints_the_key_that_is_live_D52(key: str, capsys: Said) -> None:
+    made = committed(capsys, "keys", "rotate", "org_1", key)
+    assert made["replaces"]["successor_id"] == made["id"]
+    gate = gate_of(None, None)
+    (found,) = run(gate.keys.find(made["api_key"])).keys
+    assert found.id == made["id"]
+    run(gate.close())
+    assert main(["keys", "rotate", "org_1", made["id"]]) == COMMITTED
+    said = capsys.readouterr()
+    assert re.fullmatch(r"acme_live_\w{8}_\w{43}\n", said.out)
+    assert UNTOLD in said.err
+
+
+def test_a_revocation_is_told_as_done_each_time_D52(key: str, capsys: Said) -> None:
+    first = committed(capsys, "keys", "revoke", "org_1", key, "--yes")
+    assert first["state"] == "revoked"
+    assert committed(capsys, "keys", "revoke", "org_1", key, "--yes") == first
+
+
+def test_an_update_and_a_plan_are_told_as_done_D52(key: str, capsys: Said) -> None:
+    assert committed(capsys, "keys", "update", "org_1", key, "--name", "other")["name"] == "other"
+    placed = committed(capsys, "orgs", "place", "org_1", "starter")
+    assert placed["plan"] == "starter"
+    assert placed["usage"]["minute"] == {"used": None, "limit": 30}
+    assert committed(capsys, "orgs", "create", "org_2", "--plan", "creator")["plan"] == "creator"
+
+
+def test_a_limit_that_is_raised_is_told_as_raised_D52(key: str, capsys: Said) -> None:
+    for limit in (700, 800):
+        found = committed(capsys, "orgs", "limits", "org_1", "--rpm", "+100")
+        assert found["own_limits"] == {"rpm": limit}
+    assert committed(capsys, "orgs", "limits", "org_1", "--clear", "rpm")["own_limits"] == {}
+
+
+def test_a_new_key_needs_no_cache_D52(key: str, capsys: Said) -> None:
+    assert "api_key" in done(capsys, "keys", "create", "org_1", "second")
+
+
+def test_windows_that_cannot_be_emptied_are_told_as_a_failure_D52(key: str, capsys: Said) -> None:
+    assert main(["orgs", "reset", "org_1", "--yes"]) == 3
+    assert "The store cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (["keys", "rotate", "org_1", "KEY"], "api_key"),
+        (["keys", "revoke", "org_1", "KEY", "--yes"], "revoked_at"),
+        (["orgs", "place", "org_1", "starter"], "plan"),
+    ],
+)
+def test_a_store_that_fails_after_the_change_loses_no_result_D52(
+    command: list[str],
+    shown: str,
+    key: str,
+    capsys: Said,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Without Redis: the database goes away between the change and what is read after it."""
+    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db")
+    from lockgate.stores.sql import SqlStore
+
+    changed: list[bool] = []
+
+    def noting(name: str) -> None:
+        change = getattr(SqlStore, name)
+
+        async def noted(*arguments: Any, **named: Any) -> Any:
+            answer = await change(*arguments, **named)
+            changed.append(True)
+            return answer
+
+        monkeypatch.setattr(SqlStore, name, noted)
+
+    def failing(name: str) -> None:
+        read = getattr(SqlStore, name)
+
+        async def failed(*arguments: Any, **named: Any) -> Any:
+            if changed:
+                raise OSError("no answer")
+            return await read(*arguments, **named)
+
+        monkeypatch.setattr(SqlStore, name, failed)
+
+    for name in ("rotate_if", "revoke_if_live", "put_organization"):
+        noting(name)
+    for name in ("now", "organization", "peek", "get", "find", "list"):
+        failing(name)
+    code = main([*(key if word == "KEY" else word for word in command), "--json"])
+    assert code in {0, COMMITTED}
+    assert json.loads(capsys.readouterr().out)[shown]
