@@ -84,13 +84,13 @@ async def claim(call: Call) -> ClaimDetail:
     """Attach an organization to the caller's login; its dashboard token ends unless it is kept."""
     session = await session_of(call.gate, call.caller, "account:write")
     wanted = read_body(call.body, Claim, call.gate)
+    now = await call.gate.keys.now()  # Before the claim, whose result a failure would lose (D52).
     claimed = await _accounts(call).claims.claim(
         session,
         wanted.organization_id,
         revoke_keys=wanted.revoke_keys,
         keep_token=wanted.keep_dashboard_token,
     )
-    now = await call.gate.keys.now()
     return ClaimDetail(data=await Claimed.of(claimed, now, call.caller, call.gate.events))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from logging import ERROR
-from typing import Annotated, Final, Self, TypeVar, cast
+from typing import Annotated, Any, Final, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic.alias_generators import to_camel
@@ -288,6 +288,9 @@ class Error(Out):
     details: list[Detail] = Field(default=[], description="With VALIDATION_ERROR only.")
     retry_after: int = Field(default=1, description="Seconds to wait; with a 429 or 503 only.")
     limits: RefusedLimits | None = Field(default=None, description="With a 429 only.")
+    result: dict[str, Any] | None = Field(
+        default=None, description="With CHANGE_COMMITTED only: the response without the failure."
+    )
 
 
 async def rendered(value: BaseModel, caller: RequestView) -> bytes:

@@ -1,5 +1,6 @@
 """lockgate's own operations as a table of framework-free handlers."""
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -22,6 +23,7 @@ from ...principal import Principal
 from ...services.new_keys import creator_of
 from ...services.rate_limit_status import status_of
 from ...services.store_errors import asking
+from ...stores.committed import collecting
 from ..bodies import read_body, require_json
 from ..error_bodies import error_body
 from ..request import SAFE_METHODS, RequestView, address_of
@@ -43,6 +45,8 @@ from .schemas import (
     rendered,
     shown,
 )
+
+_CREATED: Final = 201
 
 
 async def list_keys(call: Call) -> KeyList:
@@ -212,6 +216,10 @@ async def answer(
     The rule of the operation is held against the principal once more: should it be mounted where
     the guard has no rule for it, it is closed all the same.
 
+    A change that is committed is answered as committed, also if a later step failed (D52): what is
+    new in its documented form, any other change by 503 ``CHANGE_COMMITTED`` with that form as its
+    ``result``, since the old state may still be effective somewhere.
+
     Raises:
         Refusal: with what is to be answered instead.
     """
@@ -227,7 +235,7 @@ async def answer(
         body = await read(endpoint.body_limit)
         if (who is None or who.session is not None) and body and method not in SAFE_METHODS:
             require_json(caller.header(b"content-type"))
-        with acting(_actor(gate, caller, who)):
+        with acting(_actor(gate, caller, who)), collecting() as pending:
             value = await endpoint.handler(Call(gate, caller, who, params, body, headers))
     except Refusal as refusal:
         if endpoint.tells is not None:
@@ -235,7 +243,13 @@ async def answer(
             gate.events.emit(endpoint.tells, code=refusal.code, address=address)
         raise
     always = (b"content-type", b"application/json"), (b"cache-control", b"no-store")
-    return Reply(endpoint.status, (*always, *headers), await rendered(value, caller))
+    reply = Reply(endpoint.status, (*always, *headers), await rendered(value, caller))
+    if not pending or endpoint.status == _CREATED:  # No copy can hide what is new.
+        return reply
+    told = pending.error(value)
+    told.shown = json.loads(reply.body)
+    answered = refused(told, gate)
+    return answered._replace(headers=(*answered.headers, *headers))
 
 
 def _actor(gate: Gate, caller: RequestView, who: Principal | None) -> Actor:
