@@ -10,6 +10,7 @@ import pytest
 
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session
+from tests import migrated
 from tests.servers import redis_server
 from tests.services.shared_stores import shared_store
 
@@ -69,3 +70,28 @@ def test_a_store_that_goes_away_and_comes_back_is_told_on_every_page(serve: Plac
                 page.sees("Temporarily unavailable", "Try again")
                 assert "Traceback" not in page.html
             person.post("/keys/new", {"name": "y", "access": "full"}, token=token, status=503)
+
+
+@pytest.mark.parametrize("serve", [on_starlette, on_flask])
+def test_a_change_that_cannot_reach_the_cache_is_shown_as_made_D52(
+    serve: Place, tmp_path: Path
+) -> None:
+    with redis_server() as server:
+        store = f"{migrated.sqlite(tmp_path / 'keys.db')} {server.url()}"
+        made = serve(
+            lambda origin: make_gate(origin, store=store, store_options=StoreOptions(deadline=30))
+        )
+        with made as person:
+            id = person.id_of(person.create())
+            token = person.get("/keys/new").token
+            server.stop()
+            person.post("/keys/new", {"name": "b", "access": "full"}, token=token, status=201)
+            page = person.post(f"/keys/{id}/rotate", {"overlap": "1"}, token=token, status=201)
+            page.sees("The change is made. A part of the service could not be told")
+            new = person.id_of(page.key)
+            edited = {"name": "c", "access": "full", "expires": "keep"}
+            for path, form in ((f"/keys/{new}/edit", edited), (f"/keys/{new}/revoke", {})):
+                page = person.post(path, form, token=token, status=503)
+                page.sees("The change is made", "Do not make the change again", "Show the key")
+            page = person.get(f"/keys/{new}")
+            page.sees("Revoked")

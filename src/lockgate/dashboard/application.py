@@ -13,6 +13,7 @@ from ..core.access_rule import Rule
 from ..core.key_search import KEY_ID
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..errors import (
+    ChangeCommitted,
     Header,
     InvalidRequest,
     KeyNotLive,
@@ -26,6 +27,7 @@ from ..errors import (
     UnsupportedMediaType,
 )
 from ..gate import Gate
+from ..stores.committed import collecting
 from ..sync import run
 from ..web import asgi_request, asgi_response, wsgi_request, wsgi_response
 from ..web.bodies import BODY_LIMIT
@@ -47,6 +49,7 @@ _OPEN: Final = Rule(public=True, answers_refusals=True)
 """The pages verify sessions themselves, and refuse requests by pages."""
 _RULES: Final = {"* /{path:path}": _OPEN}
 _WRITE: Final = "account:write"
+_SEE_OTHER: Final = 303
 
 
 class Page(NamedTuple):
@@ -226,7 +229,13 @@ async def _answer(visit: Visit, read: ReadBody) -> Reply:
             site.tokens.check(visit.form.one(TOKEN_FIELD), visit.signed_in)
             if not page.is_free:
                 await visit.count_write()
-    return await handler(visit)
+    with collecting() as visit.pending:
+        reply = await handler(visit)
+    if visit.pending and reply.status == _SEE_OTHER:
+        # The page after it would say that the change holds everywhere.
+        kept = tuple(one for one in reply.headers if one[0] == b"set-cookie")
+        return _refused(visit, visit.pending.error(None), kept)
+    return reply
 
 
 async def _read_form(caller: RequestView, read: ReadBody) -> Form:
@@ -288,9 +297,9 @@ async def _admit(visit: Visit, page: Page) -> None:
         visit.need(page.to_see if reads else page.scope)
 
 
-def _refused(visit: Visit, refusal: Refusal) -> Reply:
-    """Return the page that tells of a refusal."""
-    t, headers = visit.site.texts, _headers_of(refusal)
+def _refused(visit: Visit, refusal: Refusal, more: tuple[Header, ...] = ()) -> Reply:
+    """Return the page that tells of a refusal, with further headers."""
+    t, headers = visit.site.texts, (*_headers_of(refusal), *more)
     if isinstance(refusal, SessionRequired | SessionInvalid):
         lead = t("signin.ended" if isinstance(refusal, SessionInvalid) else "signin.lead")
         if isinstance(refusal, StepUpRequired):
@@ -318,7 +327,7 @@ def _key_of(visit: Visit, refusal: Refusal) -> str | None:
     """Return the id of the key whose page tells more; None: no page does."""
     if isinstance(refusal, KeyRotated):
         return refusal.successor
-    return visit.key if isinstance(refusal, KeyNotLive) else None
+    return visit.key or None if isinstance(refusal, KeyNotLive | ChangeCommitted) else None
 
 
 def _headers_of(refusal: Refusal) -> tuple[Header, ...]:

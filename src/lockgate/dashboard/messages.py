@@ -30,6 +30,8 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "none": "None",
         "cancel": "Cancel",
         "restored": "This is what you entered before you signed in again. Check it and send it.",
+        "pending": "The change is made. A part of the service could not be told, so the state "
+        "before may still apply there until it recovers.",
         "copy": "Copy",
         "copied": "Copied",
         "copy_failed": "Select the text and copy it by hand.",
@@ -267,6 +269,9 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "error.STORE_UNAVAILABLE": "Temporarily unavailable",
         "error.STORE_UNAVAILABLE_lead": "The keys cannot be read or changed at the moment. Keys "
         "that are in use may still work. Try again in a few seconds.",
+        "error.CHANGE_COMMITTED": "The change is made",
+        "error.CHANGE_COMMITTED_lead": "It stays. A part of the service could not be told, so the "
+        "state before may still apply there until it recovers. Do not make the change again.",
         "error.NO_ORGANIZATION": "No workspace yet",
         "error.NO_ORGANIZATION_lead": "Your login belongs to no workspace of this service.",
         "error.RATE_LIMIT_EXCEEDED": "Too many requests",

@@ -19,6 +19,7 @@ from ..services import acting_organization
 from ..services.new_keys import creator_of
 from ..services.store_errors import asking
 from ..sessions import Session, verifies_offline
+from ..stores.committed import Pending
 from ..web.operations.operation import Reply
 from ..web.request import RequestView, address_of
 from ..web.sessions import cookie_of, verified, with_role
@@ -57,6 +58,8 @@ class Visit:
         self.restored: Header | None = None
         """Set if the page shows what was entered before the person signed in again: the header
         that ends the draft."""
+        self.pending = Pending()
+        """What remains to happen after the changes of this visit (D52)."""
         self.session: Session | None = None
         """As the verifier returned it."""
         self.organization: str | None = None
