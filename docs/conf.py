@@ -7,18 +7,22 @@ repository works on the site. The lists of ``docs/index.md`` are the navigation.
 """
 
 import re
+import sys
 from os.path import normpath
 from pathlib import Path
 
 from sphinx.application import Sphinx
 from sphinx.util.logging import getLogger
 
-logger = getLogger(__name__)
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
+
+from docs.docstrings import without_numbers  # noqa: E402 - Sphinx has no path to this package
+
+logger = getLogger(__name__)
 INDEX = "docs/index"
 SECTION = re.compile(r"^## (.+)\n((?:(?!^## ).*\n)*)", re.MULTILINE)
 ENTRY = re.compile(r"^- \[([^]]+)\]\(([\w./-]+)\.md\)(.*(?:\n  .*)*)", re.MULTILINE)
-DECISIONS = re.compile(r"\s\([DGKLRW]\d+(?:, [DGKLRW]\d+)*\)")
 
 project = "lockgate"
 author = "The lockgate authors"
@@ -87,7 +91,7 @@ def edit_docstring(
     """Leave out what serves readers of the code: drawings in modules, numbers of decisions."""
     if what == "module":
         lines.clear()
-    lines[:] = [DECISIONS.sub("", line) for line in lines]
+    lines[:] = without_numbers(lines)
 
 
 def setup(app: Sphinx) -> None:
