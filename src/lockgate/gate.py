@@ -738,7 +738,7 @@ class Gate:
         handle = None if key is None else (await self.keys.get(organization, key)).handle
         with asking(self.events):
             if self.recorder is not None:
-                await self.recorder.settled()
+                await self.recorder.write()
             return await report(self.store, organization, key, handle, by, await self.now())
 
     async def explain(

@@ -23,6 +23,7 @@ from lockgate.events import Events
 from lockgate.stores.answers import Admission, OutcomeUnknown, StoreError, Verdict
 from lockgate.stores.leasing import LeasingStore
 from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.resilience.deadlines import TooManyCalls
 from lockgate.stores.resilience.older_leases import ANSWERED_LATER, elapsing_clock
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.sync import run
@@ -119,6 +120,34 @@ def test_a_busy_process_seldom_asks_the_store() -> None:
     run(scene.processes[0].flush())
     assert scene.used() == 1000
     assert scene.out() == 0
+    assert scene.requests() == 1000
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+@pytest.mark.parametrize("failure", [TooManyCalls(), OutcomeUnknown(), StoreError()], ids=repr)
+def test_usage_of_leases_is_written_until_the_store_answers_and_counts_once_K7(
+    monkeypatch: pytest.MonkeyPatch, failure: Exception, *, is_counted: bool
+) -> None:
+    scene, failures = Scene(), 3
+    add_usage = scene.inner.add_usage
+
+    async def failing(*arguments: Any) -> None:
+        nonlocal failures
+        failures -= 1
+        if is_counted or failures < 0:
+            await add_usage(*arguments)
+        if failures >= 0:
+            raise failure
+
+    monkeypatch.setattr(scene.inner, "add_usage", failing)
+    for step in range(1000):
+        scene.clock.at += SECOND // 100
+        assert scene.admit().verdict is Verdict.ADMITTED
+        if step % 10 == 0:
+            run(scene.processes[0].settle_idle())
+    run(scene.processes[0].flush())
+    run(scene.processes[0].flush())
+    assert failures < 0
     assert scene.requests() == 1000
 
 

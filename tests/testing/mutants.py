@@ -22,7 +22,7 @@ from lockgate.core.sliding_window import Reading, State, Window, empty_state, hi
 from lockgate.core.temporary_limits import told_apart
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import KeyLimitReached
-from lockgate.stores.answers import Admission, Page, Removal, Rows, Usage, Verdict
+from lockgate.stores.answers import Admission, Page, Removal, Rows, Usage, UsageBatch, Verdict
 from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.testing.checks import PARTS, Part
 
@@ -220,7 +220,10 @@ class GetThenSave(Mutant):
 
     killed_by: ClassVar = {"K3", "K5", "K4", "K7", "W3"}
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        with self._lock:
+            if not self._is_new(batch):
+                return
         for handle, used in usage.items():
             with self._lock:
                 row, before = self._rows.get(handle), self._requests.get(handle, 0)
@@ -483,9 +486,9 @@ class UsageLostOnError(Mutant):
 
     killed_by: ClassVar = {"K7"}
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         if all(handle in self._rows for handle in usage):
-            await super().add_usage(usage)
+            await super().add_usage(usage, batch)
 
 
 class LastUseGoesBack(Mutant):
@@ -493,8 +496,8 @@ class LastUseGoesBack(Mutant):
 
     killed_by: ClassVar = {"K7"}
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        await super().add_usage(usage)
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        await super().add_usage(usage, batch)
         with self._lock:
             for handle, used in usage.items():
                 if handle in self._rows:
@@ -1333,9 +1336,9 @@ class ShortNumbers(Mutant):
 
     killed_by: ClassVar = {"K1"}
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         await super().add_usage(
-            {handle: Usage(used % 2**31, last) for handle, (used, last) in usage.items()}
+            {handle: Usage(used % 2**31, last) for handle, (used, last) in usage.items()}, batch
         )
 
 

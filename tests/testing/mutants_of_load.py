@@ -15,7 +15,7 @@ from lockgate.core.api_keys import ApiKey, Position
 from lockgate.core.leases import Lease, SlotReading
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Cells, Reading, empty_state, hit, peek
-from lockgate.stores.answers import LogPage, Page, Usage
+from lockgate.stores.answers import LogPage, Page, Usage, UsageBatch
 from lockgate.stores.base import IoMode
 
 from .mutants import Mutant, Windows, gap
@@ -383,8 +383,8 @@ class UsageOfAThousand(Mutant):
     killed_by: ClassVar = {"K7"}
     parts: ClassVar = ("keys",)
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        await super().add_usage(dict(islice(usage.items(), 1_000)))
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        await super().add_usage(dict(islice(usage.items(), 1_000)), batch)
 
 
 class UsageOfTheLast(Mutant):
@@ -393,8 +393,8 @@ class UsageOfTheLast(Mutant):
     killed_by: ClassVar = {"K7"}
     parts: ClassVar = ("keys",)
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        await super().add_usage(dict([*usage.items()][-500:]))
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        await super().add_usage(dict([*usage.items()][-500:]), batch)
 
 
 class LogsAHundred(Mutant):

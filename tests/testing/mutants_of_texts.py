@@ -144,7 +144,9 @@ def _searched(fold: Fold) -> dict[str, Any]:
 
 
 def _histories(fold: Fold) -> dict[str, Any]:
-    async def add_history(self: Any, additions: Any) -> None:
+    async def add_history(self: Any, additions: Any, batch: Any = None) -> None:
+        if not self._is_new(batch):
+            return
         for (organization, handle), addition in additions.items():
             owner = HistoryOwner(fold(organization), handle)
             await _above(self).add_history({owner: addition})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from lockgate.core.usage_history import UsageHistory
-from lockgate.stores.answers import HistoryOwner, Removal
+from lockgate.stores.answers import HistoryOwner, Removal, Usage, UsageBatch
 
 from .mutants import Mutant, gap
 
@@ -16,10 +16,12 @@ class KeepsTheLatestAddition(Mutant):
 
     killed_by: ClassVar = {"K7"}
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
         for owner in additions:
             self._histories.remove(owner)
-        await super().add_history(additions)
+        await super().add_history(additions, batch)
 
 
 class AddsToTheFirstOwners(Mutant):
@@ -27,8 +29,10 @@ class AddsToTheFirstOwners(Mutant):
 
     killed_by: ClassVar = {"K7", "W8"}
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
-        await super().add_history(dict([*additions.items()][:32]))
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        await super().add_history(dict([*additions.items()][:32]), batch)
 
 
 class MergesOutsideTheLock(Mutant):
@@ -36,7 +40,11 @@ class MergesOutsideTheLock(Mutant):
 
     killed_by: ClassVar = {"K7"}
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        if not self._is_new(batch):
+            return
         for owner, addition in additions.items():
             history = await self.history(owner)
             gap()
@@ -51,7 +59,11 @@ class DropsLateInstants(Mutant):
 
     killed_by: ClassVar = {"K7"}
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        if not self._is_new(batch):
+            return
         for owner, addition in additions.items():
             if addition.last_day >= (await self.history(owner)).last_day:
                 await super().add_history({owner: addition})
@@ -62,7 +74,11 @@ class OneHistoryOfAnOrganization(Mutant):
 
     killed_by: ClassVar = {"W8"}
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        if not self._is_new(batch):
+            return
         for owner, addition in additions.items():
             await super().add_history({owner._replace(handle=None): addition})
 
@@ -75,7 +91,11 @@ class FoldsOwners(Mutant):
 
     killed_by: ClassVar = {"W8"}
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        if not self._is_new(batch):
+            return
         for (organization, handle), addition in additions.items():
             folded = HistoryOwner(organization.lower(), handle and handle.lower())
             await super().add_history({folded: addition})
@@ -125,3 +145,91 @@ class KeepsTheHistoryOfARemovedAccount(Mutant):
         removed = await super().remove_unclaimed(idle, limit, now, **options)
         self._histories._kept.update(before)
         return removed
+
+
+class CountsRepeatedBatches(Mutant):
+    """Counts the batch of a lost reply again."""
+
+    killed_by: ClassVar = {"K7"}
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        await super().add_usage(usage)
+
+
+class CountsRepeatedBatchesOfHistories(Mutant):
+    """Adds the batch of a lost reply to histories again."""
+
+    killed_by: ClassVar = {"K7"}
+
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        await super().add_history(additions)
+
+
+class KnowsTheLatestBatchOnly(CountsRepeatedBatches):
+    """Compares a batch with the latest one of all writers."""
+
+    latest: UsageBatch | None = None
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        if batch is None or batch != self.latest:
+            await super().add_usage(usage)
+        self.latest = batch or self.latest
+
+
+class CountsLateBatches(CountsRepeatedBatches):
+    """Compares a batch with the latest one of its writer, and counts a call that comes late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[str, int] = {}
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        if batch is None or self.numbers.get(batch.writer) != batch.number:
+            await super().add_usage(usage)
+        if batch is not None:
+            self.numbers[batch.writer] = batch.number
+
+
+class FoldsWriters(Mutant):
+    """Takes the batch of a writer for that of another one."""
+
+    killed_by: ClassVar = {"K7"}
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        if batch is not None:
+            batch = UsageBatch(batch.writer.lower(), batch.number)
+        await super().add_usage(usage, batch)
+
+
+class ComparesNumbersAsTexts(Mutant):
+    """Takes the tenth batch for one before the second."""
+
+    killed_by: ClassVar = {"K7"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[str, str] = {}
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        if batch is not None:
+            if str(batch.number) <= self.numbers.get(batch.writer, ""):
+                return
+            self.numbers[batch.writer] = str(batch.number)
+        await super().add_usage(usage)
+
+
+class MarksAfterCounting(Mutant):
+    """Looks whether a batch is counted, counts it, and marks it then."""
+
+    killed_by: ClassVar = {"K7", "W3"}
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        marks = self._marks
+        is_new = self._is_new(batch)
+        self._marks = marks
+        if is_new:
+            gap()
+            await super().add_usage(usage)
+            self._is_new(batch)

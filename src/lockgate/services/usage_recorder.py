@@ -5,9 +5,9 @@ of its history in a second. A process that is killed loses the counts of its las
 ends in any other way loses none.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
-from time import monotonic
 from typing import Final, TypeVar, cast
 
 from ..clock import Clock, wall_clock
@@ -18,14 +18,15 @@ from ..core.usage_history import UsageHistory, kind_of_limit
 from ..errors import ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events, logger
 from ..principal import Principal
-from ..stores.answers import HistoryOwner
+from ..stores.answers import HistoryOwner, UsageBatch
 from ..stores.base import Store
-from ..stores.resilience.failures import is_outage, may_have_counted, traceback_of
-from ..stores.resilience.store import UNHURRIED, ResilientStore
+from ..stores.resilience.failures import is_outage, traceback_of
+from ..stores.resilience.store import ResilientStore
 from ..stores.resilience.wrapping import Wrapper
 from ..stores.runtime.background import BackgroundTask
 from ..stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
-from ..sync import pause, run
+from ..stores.usage_batches import BatchWriter
+from ..sync import run
 
 Client = TypeVar("Client")
 
@@ -33,8 +34,6 @@ OWNERS_AT_MOST: Final = 10_000
 """The most keys and organizations with counts that are not written. Further keys are counted for
 their organization only, and further organizations not at all (event ``usage_lost``)."""
 _WRITTEN_AT_ONCE: Final = 50
-_PAUSE: Final = 0.002
-"""Seconds between two looks at whether another write has ended."""
 
 
 class _Tally:
@@ -93,6 +92,7 @@ class UsageRecorder:
         self._clock: Final = clock or wall_clock
         self._addresses: Final = addresses
         self._background: Final = BackgroundTask(self.write)
+        self._batches: Final = BatchWriter[Mapping[HistoryOwner, UsageHistory]](self._cut)
         self._has_warned = False
         self._lock = own_lock()
         self.forked()
@@ -104,9 +104,7 @@ class UsageRecorder:
         self._tallies: dict[str, _Tally] = {}
         """By the handle of the key; by a blank and the organization's id for sessions."""
         self._owing: dict[HistoryOwner, UsageHistory] = {}
-        """What could not be written."""
-        self._writing: set[object] = set()
-        """A mark for each write under way."""
+        """What is not in a batch yet, by owner."""
 
     def admitted(
         self,
@@ -217,55 +215,37 @@ class UsageRecorder:
         return tally
 
     async def write(self) -> None:
-        """Write all counts.
+        """Write all counts, also those of a write under way.
 
         Raises:
-            Exception: the store failed; counts that it has certainly not added are written with the
-                next ones.
+            Exception: the store failed; its counts are written with the next ones.
         """
-        await self._background.finish(self._write())
+        await self._background.finish(self._write(self._store))
 
-    async def settled(self) -> None:
-        """Write all counts, and wait for writes that were under way before, for some seconds."""
-        earlier, until = self._writing.copy(), monotonic() + UNHURRIED
-        await self.write()
-        while earlier & self._writing and monotonic() < until:
-            await pause(_PAUSE)
-
-    async def _write(self) -> None:
-        mark = object()
-        self._writing.add(mark)
+    async def _write(self, store: Store) -> None:
+        most = 2 + 2 * (len(self._tallies) + len(self._owing)) // _WRITTEN_AT_ONCE
         try:
-            await self._add(self._take())
-        finally:
-            self._writing.discard(mark)
+            await self._batches.write(partial(self._add, store), most)
+        except Exception:
+            self._background.used()
+            raise
 
-    async def _add(self, additions: dict[HistoryOwner, UsageHistory]) -> None:
-        for some in _parts(additions):
-            try:
-                await self._store.add_history(some)
-            except ConfigurationError as mistake:
-                self._warn(mistake)
-            except BaseException as failure:
-                # If the outcome is unknown, these count once or not at all (D33).
-                is_unknown = not isinstance(failure, Exception) or may_have_counted(failure)
-                for owner in some if is_unknown else ():
-                    del additions[owner]
-                self._owe(additions)
-                raise
-            for owner in some:
-                del additions[owner]
+    async def _add(
+        self, store: Store, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch
+    ) -> None:
+        try:
+            await store.add_history(additions, batch)
+        except ConfigurationError as mistake:
+            self._warn(mistake)
 
     async def flush(self) -> None:
-        """Write all counts before the process stops, and wait for writes that are under way.
-
-        Never raises.
-        """
-        try:
-            await self.settled()
-        except Exception as failure:
-            if not is_outage(failure):
-                logger.error("%s", traceback_of(failure))
+        """Write all counts before the process stops, and once more what fails. Never raises."""
+        for is_last in (False, True):
+            try:
+                return await self.write()
+            except Exception as failure:
+                if is_last and not is_outage(failure):
+                    logger.error("%s", traceback_of(failure))
 
     async def close(self) -> None:
         """Start no more writes, and make the last one."""
@@ -286,44 +266,28 @@ class UsageRecorder:
             store = store.inner
         # An async store's connections belong to event loops that have ended.
         if store.io != "async":
-            for some in _parts(self._take()):
-                run(store.add_history(some))
+            run(self._write(store))
 
-    def _take(self) -> dict[HistoryOwner, UsageHistory]:
-        """Return all counts by owner, those of keys also under their organizations, and start
-        anew."""
+    def _cut(self) -> Mapping[HistoryOwner, UsageHistory] | None:
+        """Move the counts by owner, those of keys also under their organizations, to those that
+        wait, of a bounded number of owners; return those of the next batch."""
+        lost = 0
         with self._lock:
             tallies, self._tallies = self._tallies, {}
-            additions, self._owing = self._owing, {}
-        for tally in tallies.values():
-            tally.settle()
-            for owner in {tally.owner, tally.owner._replace(handle=None)}:
-                additions.setdefault(owner, UsageHistory()).merge(tally.history)
-        return additions
-
-    def _owe(self, additions: dict[HistoryOwner, UsageHistory]) -> None:
-        """Keep counts for the next write, of a bounded number of owners."""
-        with self._lock:
-            lost = 0
-            for owner, addition in additions.items():
-                if owner not in self._owing and len(self._owing) >= 2 * OWNERS_AT_MOST:
-                    lost += 1
-                else:
-                    self._owing.setdefault(owner, UsageHistory()).merge(addition)
+            for tally in tallies.values():
+                tally.settle()
+                for owner in {tally.owner, tally.owner._replace(handle=None)}:
+                    if owner not in self._owing and len(self._owing) >= 3 * OWNERS_AT_MOST:
+                        lost += 1
+                    else:
+                        self._owing.setdefault(owner, UsageHistory()).merge(tally.history)
+            owners = [*islice(self._owing, _WRITTEN_AT_ONCE)]
+            additions = {owner: self._owing.pop(owner) for owner in owners}
         if lost:
             self._events.emit("usage_lost", owners=lost)
-        self._background.used()
+        return additions or None
 
     def _warn(self, mistake: ConfigurationError) -> None:
         if not self._has_warned:
             self._has_warned = True
             logger.warning("usage over time is not written: %s", mistake)
-
-
-def _parts(
-    additions: dict[HistoryOwner, UsageHistory],
-) -> Iterator[dict[HistoryOwner, UsageHistory]]:
-    """Yield the additions of each call of the store."""
-    owners = iter([*additions])
-    while some := {owner: additions[owner] for owner in islice(owners, _WRITTEN_AT_ONCE)}:
-        yield some

@@ -13,6 +13,7 @@ StoreError                the driver or the server failed; the cause is the driv
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import Enum
 from struct import error as StructError
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -147,6 +148,22 @@ class Usage(NamedTuple):
 
     requests: int
     last_used_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBatch:
+    """Names some counts, so that a store counts them once however often the call is repeated (D33).
+
+    A writer numbers its batches from 1 upwards, and begins none before it has stopped to repeat the
+    one before. The rule is :mod:`lockgate.core.usage_marks`.
+    """
+
+    writer: str
+    """16 ASCII characters, which no other writer has."""
+    number: int
+    answered: set[str] = field(default_factory=set[str], compare=False, repr=False)
+    """The organizations whose part a store has counted. A store that makes a call for each leaves
+    them out of a repetition, so that a long batch ends although each attempt has a deadline."""
 
 
 class HistoryOwner(NamedTuple):

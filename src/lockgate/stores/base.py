@@ -73,6 +73,7 @@ from .answers import (
     Rows,
     StoreWarning,
     Usage,
+    UsageBatch,
     Verdict,
     limits_of,
     refusal_of,
@@ -237,10 +238,18 @@ class KeyStore(PartStore):
         """
 
     @abstractmethod
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         """Add to the usage of keys by handle; ``last_used_at`` never goes back (K7).
 
-        The change to one key is one atomic step. Handles that do not exist are ignored.
+        The change to the keys of one organization is one atomic step. Handles that do not exist are
+        ignored. A call that raises may have counted some organizations and not others; if it raises
+        ``UnreadableState``, it has counted all others.
+
+        Args:
+            usage: the requests of each key.
+            batch: names the counts. A repetition counts what earlier calls have not counted, and
+                nothing twice, also while one of them is under way (D33). None: the call is not
+                repeated.
         """
 
     @abstractmethod
@@ -727,17 +736,22 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
         """
         return await self.admit(token, cost, plans, now, address)
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
         """Add to usage histories, by :func:`lockgate.core.usage_history.added`.
 
         The change to one history is one atomic step: additions of several processes at once are all
-        counted. If the call raises anything but :class:`OutcomeUnknown`, it has added nothing.
+        counted. A call that raises may have added to some histories and not to others.
 
         The history of a key is removed with the key, and any history may be removed
         :data:`~lockgate.core.usage_history.KEPT_DAYS` days after its last day.
 
         Args:
             additions: about 50 at most.
+            batch: as for :meth:`add_usage`, of a writer of its own.
         """
         raise NotImplementedError
 

@@ -368,7 +368,7 @@ class LeasingStore(Wrapper):
             for leases in self._busy.values():
                 self._end(leases)
         await self._settle_ended()
-        await self._write_usage()
+        await self._usage.finish(self.inner)
         await self.inner.flush()
 
     async def close(self) -> None:
@@ -475,7 +475,7 @@ class LeasingStore(Wrapper):
             await self._settle_ended()
             if at >= self._usage_due:
                 self._usage_due = at + _USAGE_EVERY
-                await self._write_usage()
+                await self._usage.write(self.inner)
         finally:
             self._is_settling = False
 
@@ -490,11 +490,6 @@ class LeasingStore(Wrapper):
                 for organization, leases in some
                 if leases.ended and not leases.asking
             )
-
-    async def _write_usage(self) -> None:
-        """Write the usage of leases that have ended."""
-        if used := self._usage.take():
-            await self._usage.write(used, self.inner)
 
     async def _settle(self, organization: str, leases: _Leases) -> None:
         """Settle the leases of an organization that have ended; what fails stays to be settled."""

@@ -1,11 +1,16 @@
 """Usage of keys that this process has counted and not yet written (D6)."""
 
 from collections.abc import Mapping
+from itertools import islice
+from typing import Final
 
-from .answers import OutcomeUnknown, Usage
+from .answers import Usage
 from .base import KeyStore
-from .resilience.deadlines import Overdue
 from .runtime.process_hooks import after_fork_in_child, own_lock
+from .usage_batches import BatchWriter
+
+KEYS_AT_ONCE: Final = 250
+"""The keys of a batch: a millisecond of Redis, and a short transaction."""
 
 
 class UsageBuffer:
@@ -13,6 +18,7 @@ class UsageBuffer:
 
     def __init__(self) -> None:
         self._lock = own_lock()
+        self._batches: Final = BatchWriter[Mapping[str, Usage]](self._cut)
         self.forked()
         after_fork_in_child(self)
 
@@ -21,7 +27,8 @@ class UsageBuffer:
         self._used: dict[str, Usage] = {}
 
     def __len__(self) -> int:
-        return len(self._used)
+        pending = self._batches.pending
+        return len(self._used) + (0 if pending is None else len(pending.counts))
 
     def add(self, handle: str, at: int, requests: int = 1) -> None:
         """Count uses, of which the last was at an instant in microseconds."""
@@ -33,25 +40,23 @@ class UsageBuffer:
                 requests += before.requests
                 self._used[handle] = Usage(requests, max(before.last_used_at, at))
 
-    def take(self) -> dict[str, Usage]:
-        """Return the counts and start anew; the caller has to write them."""
-        with self._lock:
-            used, self._used = self._used, {}
-        return used
+    async def write(self, store: KeyStore) -> None:
+        """Write all counts; those that fail are written again with the next call.
 
-    async def write(self, used: Mapping[str, Usage], store: KeyStore) -> None:
-        """Write counts from :meth:`take`.
-
-        Failed ones are counted again, unless the outcome is unknown: those count once or not at
-        all (D33).
+        Returns once the counts of before are answered, also those of a write under way.
         """
+        most = 2 + len(self._used) // KEYS_AT_ONCE
         try:
-            await store.add_usage(used)
-        except (OutcomeUnknown, Overdue):
-            return
+            await self._batches.write(store.add_usage, most)
         except Exception:
-            with self._lock:
-                for handle, (requests, at) in used.items():
-                    before = self._used.get(handle, Usage(0, at))
-                    last = max(before.last_used_at, at)
-                    self._used[handle] = Usage(before.requests + requests, last)
+            return
+
+    async def finish(self, store: KeyStore) -> None:
+        """Write all counts before the process stops, and once more what fails."""
+        for _ in range(2):
+            await self.write(store)
+
+    def _cut(self) -> Mapping[str, Usage] | None:
+        with self._lock:
+            handles = [*islice(self._used, KEYS_AT_ONCE)]
+            return {handle: self._used.pop(handle) for handle in handles} or None

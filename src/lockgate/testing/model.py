@@ -50,6 +50,7 @@ from ..stores.answers import (
     Removal,
     Reseal,
     Usage,
+    UsageBatch,
     Verdict,
     limits_of,
 )
@@ -77,6 +78,8 @@ class World(NamedTuple):
     quota_leases: Mapping[str, QuotaLeases] = {}
     """The quota leases by organization, those past their deadline included until a call counts
     them."""
+    batches: Mapping[str, int] = {}
+    """The number of the latest batch of usage, by writer."""
 
     def fingerprint(self) -> object:
         """A hashable value, equal for equal worlds."""
@@ -196,7 +199,13 @@ def rehash_if(world: World, handle: str, old: Digest, new: Digest) -> tuple[bool
     return True, _with_key(world, key._replace(**_columns(new)))
 
 
-def add_usage(world: World, usage: Mapping[str, Usage]) -> tuple[None, World]:
+def add_usage(
+    world: World, usage: Mapping[str, Usage], batch: UsageBatch | None = None
+) -> tuple[None, World]:
+    if batch is not None:
+        if batch.number <= world.batches.get(batch.writer, 0):
+            return None, world
+        world = world._replace(batches={**world.batches, batch.writer: batch.number})
     for handle, (requests, last) in usage.items():
         key = world.keys.get(handle)
         if key is not None:

@@ -23,7 +23,7 @@ from ..core.plans import Organization, Plan, PlanBook
 from ..core.quota_leases import LeaseRequest, Settlement
 from ..core.temporary_limits import TemporaryLimit, with_temporary
 from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ..stores.answers import Usage
+from ..stores.answers import Usage, UsageBatch
 from ..stores.base import PAGE_AT_MOST, PartStore
 from ..sync import run
 from .calls import Call
@@ -114,6 +114,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._runner: asyncio.Runner | None = None
         self._mint = Factory()
         self._keys: list[tuple[NewKey, KeyDraft]] = []
+        self._batches = 0
         for index in range(5):
             key = self._mint.key()
             lifetime = (None, HOUR, None, DAY, MINUTE)[index]
@@ -354,11 +355,16 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("rehash_if", handle, before, after)
 
     @precondition(needs("keys"))
-    @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9))
-    def use(self, which: list[int], requests: int) -> None:
-        """Add usage of keys that may not exist."""
+    @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9), times=st.integers(0, 2))
+    def use(self, which: list[int], requests: int, times: int) -> None:
+        """Add usage of keys that may not exist, in a batch that may be repeated."""
         handles = [self._keys[index][1].handle for index in which]
-        self._call("add_usage", {handle: Usage(requests, self.now) for handle in handles})
+        usage = {handle: Usage(requests, self.now) for handle in handles}
+        if not times:
+            self._call("add_usage", usage)
+        self._batches += 1
+        for _ in range(times):
+            self._call("add_usage", usage, UsageBatch("0123456789abcdef", self._batches))
 
     @precondition(needs("keys"))
     @rule(which=WHICH, organization=ORGANIZATION, limit=st.integers(1, 3))

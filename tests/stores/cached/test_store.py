@@ -507,10 +507,10 @@ def test_d6_closing_waits_for_usage_that_a_thread_is_writing(
     add_usage, close = process.primary.add_usage, process.primary.close
     done: list[str] = []
 
-    async def slowly(usage: Any) -> None:
+    async def slowly(*arguments: Any) -> None:
         writing.set()
         assert may_go_on.wait(60)
-        await add_usage(usage)
+        await add_usage(*arguments)
         done.append("written")
 
     async def closed() -> None:

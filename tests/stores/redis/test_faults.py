@@ -399,10 +399,10 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     store = RedisStore(f"redis://lockgate:password@127.0.0.1:{own.port}")
     made = new_key()
     key = run(store.insert(draft_of(made), 5))
+    run(store.add_usage({key.handle: Usage(1, key.created_at)}))
     run(store.put_organization(Organization("org_1", "free")))
     assert run(store.admit(token_of(made), 1, BOOK)).reading is not None
     assert used(store) == 1
-    run(store.add_usage({key.handle: Usage(1, key.created_at)}))
     assert run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("b", b"")))
     assert run(store.census()).counts == {"b": 1, "unsealed": 1}
     for job in ("a", "b"):

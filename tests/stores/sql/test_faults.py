@@ -26,9 +26,18 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from lockgate import ConfigurationError, Gate, PlanBook, migrations, open_store, run
 from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.core.timestamps import SECOND
+from lockgate.core.usage_history import UsageHistory
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.answers import NO_KEYS, OutcomeUnknown, StoreError, Verdict
+from lockgate.stores.answers import (
+    NO_KEYS,
+    HistoryOwner,
+    OutcomeUnknown,
+    StoreError,
+    Usage,
+    UsageBatch,
+    Verdict,
+)
 from lockgate.stores.sql import OutdatedSchema, SqlStore
 from lockgate.stores.sql import store as sql_store
 from lockgate.stores.sql.engines import blocking_engine
@@ -78,6 +87,35 @@ def test_d33_a_lost_answer_to_a_commit_counts_once(
     assert used(store) == 2
     run(store.hit("org_1", WINDOWS, 1, NOW))
     assert used(store) == 3
+    run(store.close())
+
+
+def test_usage_whose_commit_lost_its_answer_is_repeated_and_counts_once_K7_D33(
+    proxied: tuple[Proxy, SqlStore], served: Backend
+) -> None:
+    proxy, store = proxied
+    made, writer = new_key(), "0123456789abcdef"
+    key = run(store.insert(draft_of(made), None, NOW))
+    owner, history = HistoryOwner("org_1", None), UsageHistory()
+    history.admit(NOW, 7)
+    run(store.add_usage({key.handle: Usage(3, NOW)}, UsageBatch(writer, 1)))
+    run(store.add_history({owner: history}, UsageBatch("of histories 1 2", 1)))
+    for number in (2, 3):
+        batch = UsageBatch(writer, number)
+        proxy.cut_at = COMMITS[served.kind]
+        with pytest.raises(OutcomeUnknown):
+            run(store.add_usage({key.handle: Usage(3, NOW)}, batch))
+        run(store.add_usage({key.handle: Usage(3, NOW)}, batch))
+        proxy.cut_at = COMMITS[served.kind]
+        with pytest.raises(OutcomeUnknown):
+            run(store.add_history({owner: history}, UsageBatch("of histories 1 2", number)))
+        run(store.add_history({owner: history}, UsageBatch("of histories 1 2", number)))
+        assert proxy.cuts == 2 * number - 2
+        found = run(store.find(made.handle))
+        assert found is not None
+        assert found.request_count == 3 * number
+        cells = run(store.history(owner)).cells("day", NOW)
+        assert sum(cell.admitted for cell in cells) == 7 * number
     run(store.close())
 
 

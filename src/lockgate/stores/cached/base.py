@@ -20,10 +20,7 @@ class Changes(NamedTuple):
 
 
 class PrimaryStore(Store):
-    """A store that keeps keys and plans while a :class:`CacheStore` serves admissions.
-
-    Its ``add_usage`` is atomic, so that a failed call can be repeated.
-    """
+    """A store that keeps keys and plans while a :class:`CacheStore` serves admissions."""
 
     @abstractmethod
     async def changes(self, since: int | None) -> Changes:

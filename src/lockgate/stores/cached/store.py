@@ -389,16 +389,16 @@ class CachedStore(Wrapper):
 
     async def write_usage(self) -> None:
         """Write the usage that this process has counted to the primary (D6)."""
-        used = self._usage.take()
-        if used:
-            await self._background.finish(self._usage.write(used, self.primary))
+        if len(self._usage):
+            await self._background.finish(self._usage.write(self.primary))
 
     async def compare(self) -> None:
         """Forget the copies of organizations that changed since the last comparison (K4)."""
         await self.copies.compare()
 
     async def flush(self) -> None:
-        await self.write_usage()
+        if len(self._usage):
+            await self._background.finish(self._usage.finish(self.primary))
 
     def ended(self) -> None:
         """Write the usage of a process that ends without closing the store.
@@ -413,8 +413,8 @@ class CachedStore(Wrapper):
                 return
             primary = cast(PrimaryStore, primary.inner)
         # An async store's connections belong to event loops that have ended.
-        if primary.io != "async" and (used := self._usage.take()):
-            run(primary.add_usage(used))
+        if primary.io != "async":
+            run(self._usage.finish(primary))
 
     def cancel_waits(self) -> None:
         self.primary.cancel_waits()
@@ -423,7 +423,7 @@ class CachedStore(Wrapper):
     async def close(self) -> None:
         """Write the remaining usage, then close both stores."""
         await self._background.close()
-        await self.write_usage()
+        await self.flush()
         try:
             await self.cache.close()
         finally:
@@ -503,6 +503,8 @@ class CachedStore(Wrapper):
             await self.compare()
         finally:
             await self.write_usage()
+            if len(self._usage):
+                self._background.used()
 
 
 def _both(primary: IoMode, cache: IoMode) -> IoMode:

@@ -1,7 +1,7 @@
 """The record of an organization: its changes and its encoding."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -28,11 +28,13 @@ from ...core.quota_leases import (
 from ...core.row_seals import Counted, counted_account, counted_key
 from ...core.sliding_window import Cells, Reading, State, Window, empty_state
 from ...core.timestamps import DAY
+from ...core.usage_marks import Mark, Marks, marked
 from ..answers import (
     UNKNOWN,
     Admission,
     OrganizationSummary,
     Usage,
+    UsageBatch,
     Verdict,
     limits_of,
     refusal_of,
@@ -61,6 +63,8 @@ class Record:
     """The budgets of holds by field."""
     quota_leases: QuotaLeases = ()
     """Those that are out or ended since the latest hit."""
+    marks: Marks = ()
+    """Which batches of usage are counted."""
 
     def admit(
         self,
@@ -182,6 +186,17 @@ class Record:
         key = self.keys[handle] = key._replace(request_count=requests, last_used_at=last)
         return key
 
+    def use_all(self, usage: Mapping[str, Usage], batch: UsageBatch | None, now: int) -> None:
+        """Add to the usage of keys by handle, unless this batch is counted."""
+        known = {handle: used for handle, used in usage.items() if handle in self.keys}
+        if batch is not None and known:
+            marks = marked(self.marks, batch.writer, batch.number, now)
+            if marks is None:
+                return
+            self.marks = marks
+        for handle, used in known.items():
+            self.use(handle, used)
+
     def revoke(self, key: ApiKey, now: int) -> ApiKey:
         """Set the time of a revocation, if it is not set."""
         if key.revoked_at is None:
@@ -249,6 +264,7 @@ class Record:
             {name: _plain(cells) for name, cells in self.limits.items()},
             {name: budget.written().hex() for name, budget in self.budgets.items()},
             self.quota_leases,
+            self.marks,
         ]
         while rare and rare[-1] in (NO_LOG, {}, ()):
             rare.pop()
@@ -279,6 +295,7 @@ class Record:
             if more[2:]
             else {},
             tuple(QuotaLease(*lease) for lease in more[3]) if more[3:] else (),
+            tuple(Mark(*mark) for mark in more[4]) if more[4:] else (),
         )
 
     @staticmethod
@@ -290,6 +307,21 @@ class Record:
     def read_positions(value: bytes | None) -> list[Position]:
         """Return the entries that :meth:`write_positions` wrote."""
         return [] if value is None else [Position(*entry) for entry in json.loads(value)]
+
+    @staticmethod
+    def write_history(marks: Marks, history: bytes) -> bytes:
+        """Return the record of a usage history: the marks in JSON, a line feed, the history."""
+        return _json(marks) + b"\n" + history
+
+    @staticmethod
+    def read_history(value: bytes | None) -> tuple[Marks, bytes | None]:
+        """Return what :meth:`write_history` wrote; damaged marks are none."""
+        head, _, history = (value or b"").partition(b"\n")
+        try:
+            marks = tuple(Mark(*mark) for mark in json.loads(head or b"[]"))
+        except (TypeError, ValueError):
+            return (), value
+        return marks, history or None
 
     @staticmethod
     def write_names(names: Iterable[str]) -> bytes:

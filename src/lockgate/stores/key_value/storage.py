@@ -13,8 +13,9 @@ from ...clock import wall_clock
 from ...core.api_keys import Position
 from ...core.timestamps import DAY
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
+from ...core.usage_marks import marked
 from ...errors import HandleTaken
-from ..answers import HistoryOwner, OutcomeUnknown, StoreError, reading_state
+from ..answers import HistoryOwner, OutcomeUnknown, StoreError, UsageBatch, reading_state
 from ..base import IoMode
 from .record import Record
 
@@ -141,12 +142,18 @@ class Shelf:
 
         return await self.swap(name, step, now)
 
-    async def add(self, owner: HistoryOwner, addition: UsageHistory) -> None:
+    async def add(
+        self, owner: HistoryOwner, addition: UsageHistory, batch: UsageBatch | None
+    ) -> None:
         """Add to a usage history, which has a separate record: admissions do not read it."""
         until = (addition.last_day + KEPT_DAYS) * DAY
 
-        def step(value: bytes | None, at: int) -> tuple[None, bytes, int]:
-            return None, added(value, addition), max(until, at + KEPT_DAYS * DAY)
+        def step(value: bytes | None, at: int) -> tuple[None, bytes | None, int]:
+            marks, history = Record.read_history(value)
+            after = marks if batch is None else marked(marks, batch.writer, batch.number, at)
+            if after is not None:
+                value = Record.write_history(after, added(history, addition))
+            return None, value, max(until, at + KEPT_DAYS * DAY)
 
         await self.swap(_history_name(owner), step, None)
 
@@ -154,7 +161,7 @@ class Shelf:
         """Return a usage history."""
         kept = await self.get(_history_name(owner))
         with reading_state(owner.organization, "its usage history"):
-            return UsageHistory.decode(None if kept is None else kept[0])
+            return UsageHistory.decode(Record.read_history(kept and kept[0])[1])
 
     async def remove_history(self, owner: HistoryOwner) -> None:
         """Remove a usage history, if there is one."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from random import randrange
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from ...core import leases as slots
 from ...core.accounts import Account, AccountDraft, last_use
@@ -22,6 +22,7 @@ from ...core.row_seals import tally
 from ...core.sliding_window import Reading, Window
 from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken, KeyLimitReached
+from ...sync import together
 from ..answers import (
     UNKNOWN,
     UNSEALED,
@@ -30,15 +31,16 @@ from ..answers import (
     FoundOrganizations,
     HistoryOwner,
     LogPage,
-    OutcomeUnknown,
     Page,
     Removal,
     Reseal,
     Rows,
     StoreError,
     Usage,
+    UsageBatch,
 )
 from ..base import IoMode, Store
+from ..usage_batches import count_parts
 from .change_log import NO_LOG, TAIL
 from .log_pages import LogPages
 from .record import Record
@@ -239,22 +241,32 @@ class RecordStore(Store):
 
         return await self._shelf.change(organization, work, 0)
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        for handle, used in usage.items():
-            organization = await self._shelf.owner("key", handle)
-            if organization is not None:
-                await self._shelf.change(organization, _adding(handle, used), 0)
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        owners = await together(self._shelf.owner("key", handle) for handle in usage)
+        parts: dict[str, dict[str, Usage]] = {}
+        for (handle, used), organization in zip(usage.items(), owners, strict=True):
+            if organization is not None and not (batch and organization in batch.answered):
+                parts.setdefault(organization, {})[handle] = used
+        await count_parts(self._use(*part, batch) for part in parts.items())
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
-        is_first = True
-        for owner, addition in additions.items():
-            try:
-                await self._shelf.add(owner, addition)
-            except Exception as failure:
-                if is_first:
-                    raise
-                raise OutcomeUnknown from failure
-            is_first = False
+    async def _use(
+        self, organization: str, usage: Mapping[str, Usage], batch: UsageBatch | None
+    ) -> None:
+        """Add to the usage of keys of one organization."""
+
+        def work(record: Record, at: int) -> None:
+            record.use_all(usage, batch, at)
+
+        await self._shelf.change(organization, work, None)
+        if batch is not None:
+            batch.answered.add(organization)
+
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
+        await count_parts(self._shelf.add(*addition, batch) for addition in additions.items())
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         return await self._shelf.history(owner)
@@ -685,7 +697,3 @@ def _bucket(organization: str) -> str:
     """Return the review index of an organization; a single index would change too often."""
     digest = sha256(organization.encode("utf-8", "surrogatepass")).digest()
     return str(digest[0] % _BUCKETS)
-
-
-def _adding(handle: str, used: Usage) -> Callable[[Record, int], Any]:
-    return lambda record, _: record.use(handle, used)

@@ -21,6 +21,7 @@ from ...core.row_seals import counted_account, counted_key, tally
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import DAY
 from ...core.usage_history import UsageHistory
+from ...core.usage_marks import Marks, marked
 from ...errors import HandleTaken, KeyLimitReached
 from ..answers import (
     UNKNOWN,
@@ -36,6 +37,7 @@ from ..answers import (
     Reseal,
     Rows,
     Usage,
+    UsageBatch,
     Verdict,
     limits_of,
     reading_state,
@@ -95,6 +97,7 @@ class MemoryStore(Store):
         self._budgets = LocalBudgets()
         self._accounts = LocalAccounts()
         self._histories = LocalHistories()
+        self._marks: Marks = ()
         self._removed_handles: set[str] = set()
         self._changes = LocalChanges()
 
@@ -315,17 +318,33 @@ class MemoryStore(Store):
             self.local_version = object()
             return True
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         with self._lock:
+            if not self._is_new(batch):
+                return
             for handle, (requests, last_used) in usage.items():
                 if handle in self._rows:
                     self._requests[handle] = self._requests.get(handle, 0) + requests
                     self._last_used[handle] = max(self._last_used.get(handle, last_used), last_used)
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
         with self._lock:
+            if not self._is_new(batch):
+                return
             for owner, addition in additions.items():
                 self._histories.add(owner, addition)
+
+    def _is_new(self, batch: UsageBatch | None) -> bool:
+        """Mark a batch as counted; return whether it is to be counted."""
+        if batch is None:
+            return True
+        marks = marked(self._marks, batch.writer, batch.number, self._clock())
+        self._marks = self._marks if marks is None else marks
+        return marks is not None
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         with self._lock:

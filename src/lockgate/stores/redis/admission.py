@@ -28,6 +28,7 @@ from ...core.limits import Limit, bound
 from ...core.plans import Plan, PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, live
 from ...core.sliding_window import Reading, Window
+from ...sync import together
 from ..answers import (
     REFUSED_BY_STATE,
     UNKNOWN,
@@ -105,6 +106,7 @@ class Admissions(Store):
     _nodes: CircuitBreakers
     _key_hints: BoundedDict[str, KeyHint]
     _losses: LossReport
+    _is_cluster: bool
     grants_leases = True
     _clock_ahead = 0
     """Microseconds by which the server's clock is ahead of this process's, where that matters."""
@@ -379,7 +381,7 @@ class Admissions(Store):
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:
-            values = *fields_of(key.id), b"1", number(told_in(answer))
+            values = b"", b"", *fields_of(key.id), b"1", number(told_in(answer))
             usage = await self._ask(place.call(ADD_USAGE, *values)) or usage
         answer += (usage or NO_USAGE) + told
         return answer if lease is None else answer + NOTHING_GRANTED
@@ -559,8 +561,31 @@ class Admissions(Store):
     async def _claimed(self, handle: str) -> tuple[str, str] | None:
         """Return the organization and id of the key with this handle, or None."""
         name = self._names.handle(handle)
-        claim = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
-        return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
+        return _owner_of(await self._ask(command(slot_of(name), b"GET", name, repeatable=True)))
+
+    async def _owners(self, handles: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return organization and id of the keys with these handles, as far as there are some.
+
+        Asks for those without a key hint: a Cluster at once for each, any other server in one call.
+        """
+        owners, unknown = dict[str, tuple[str, str]](), list[str]()
+        for handle in handles:
+            hint = self._key_hints.get(handle)
+            if hint is None:
+                unknown.append(handle)
+            else:
+                owners[handle] = hint.owner, hint.id
+        if not unknown:
+            return owners
+        if self._is_cluster:
+            found = await together(map(self._claimed, unknown))
+        else:
+            names = map(self._names.handle, unknown)
+            claims = await self._ask(command(0, b"MGET", *names, repeatable=True))
+            found = [*map(_owner_of, claims)]
+        pairs = zip(unknown, found, strict=True)
+        owners.update((handle, owner) for handle, owner in pairs if owner is not None)
+        return owners
 
     async def _read_record(
         self, organization: str, id: str
@@ -638,6 +663,11 @@ def _request(script: Script, place: Place, start: bytes, request: bytes) -> Call
     """Return a call that touches only the windows of an organization."""
     begun = script.start(_CHARGE_ARGUMENTS) + arguments(b"1", place.windows) + start
     return Call(place.slot, begun + request, script, True, True)
+
+
+def _owner_of(claim: bytes | None) -> tuple[str, str] | None:
+    """Return the organization and id in the claim of a handle; None: there is no such key."""
+    return None if claim is None or claim == REMOVED else read_claim(claim)[:2]
 
 
 def _leased(key_hint: KeyHint, lease: LeaseRequest, begun: bytes, request: bytes) -> Call:

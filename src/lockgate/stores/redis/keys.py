@@ -4,7 +4,7 @@ An organization's keys lie in one hash, the key's handle leads to it from elsewh
 the handle is claimed before the key is inserted, and is believed only if the organization agrees.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, cast
 
@@ -16,7 +16,17 @@ from ...core.quota_leases import QuotaLeases
 from ...core.timestamps import MINUTE
 from ...errors import HandleTaken, KeyLimitReached
 from ...sync import together
-from ..answers import FoundKeys, LogPage, Page, Removal, StoreError, Usage, reading_state
+from ..answers import (
+    FoundKeys,
+    LogPage,
+    Page,
+    Removal,
+    StoreError,
+    Usage,
+    UsageBatch,
+    reading_state,
+)
+from ..usage_batches import count_parts
 from .admission import ADD_USAGE
 from .cache import Cache
 from .codec import (
@@ -48,7 +58,7 @@ from .key_names import (
 from .transport.client import confirmed
 from .transport.commands import Script, command, invocation, number
 from .transport.failures import Refused, Split, reraise
-from .usage import Histories
+from .usage import Histories, written_batch
 
 _INSERT: Final = Script("keys.lua", "insert", KEYS)
 _UPDATE: Final = Script("keys.lua", "update", KEYS_AND_WINDOWS, is_change=True)
@@ -254,14 +264,23 @@ class Keys(Histories, Cache):
             await self._count_change()
         return moved
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
-        for handle, (requests, last_used_at) in usage.items():
-            if (claimed := await self._claimed(handle)) is None:
-                continue
-            organization, id = claimed
-            place = self._names.place(organization)
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        parts: dict[str, list[bytes]] = {}
+        for handle, (organization, id) in (await self._owners(usage)).items():
+            requests, last_used_at = usage[handle]
             values = *fields_of(id), number(requests), number(last_used_at)
-            await self._ask(place.call(ADD_USAGE, *values))
+            if not (batch and organization in batch.answered):
+                parts.setdefault(organization, []).extend(values)
+        await count_parts(self._add_usage(*part, batch) for part in parts.items())
+
+    async def _add_usage(
+        self, organization: str, values: Iterable[bytes], batch: UsageBatch | None
+    ) -> None:
+        """Add to the usage of keys of one organization, in one call."""
+        call = self._names.place(organization).call(ADD_USAGE, *written_batch(batch), *values)
+        await self._ask(call._replace(repeatable=batch is not None), organization)
+        if batch is not None:
+            batch.answered.add(organization)
 
     @confirmed
     async def remove_ended(

@@ -1,16 +1,16 @@
 """Usage histories in Redis: one hash for each organization, beside the one that admissions use.
 
-The process merges histories, and a script replaces those that are as the process read them. The
+The process merges histories, and a script replaces them if all are as the process read them. The
 hash expires some time after its last write (W10).
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final
 
 from ...core.timestamps import DAY, MILLISECOND
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
-from ...sync import together
-from ..answers import HistoryOwner, OutcomeUnknown, reading_state
+from ..answers import HistoryOwner, StoreError, UsageBatch, reading_state
+from ..usage_batches import count_parts
 from .admission import Admissions
 from .key_names import Place, write
 from .transport.commands import Script, command, number
@@ -26,19 +26,15 @@ class Histories(Admissions):
 
     keeps_history = True
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
-        by_organization: dict[str, dict[bytes, UsageHistory]] = {}
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
+        parts: dict[str, dict[bytes, UsageHistory]] = {}
         for (organization, handle), addition in additions.items():
-            by_organization.setdefault(organization, {})[field_of(handle)] = addition
-        steps = [
-            self._add(self._names.place(organization), fields)
-            for organization, fields in by_organization.items()
-        ]
-        failures = [failure for failure in await together(steps) if failure is not None]
-        if failures and len(failures) < len(steps):
-            raise OutcomeUnknown from failures[0]
-        if failures:
-            raise next((f for f in failures if isinstance(f, OutcomeUnknown)), failures[0])
+            parts.setdefault(organization, {})[field_of(handle)] = addition
+        await count_parts(self._add(*part, batch) for part in parts.items())
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         organization, handle = owner
@@ -57,26 +53,28 @@ class Histories(Admissions):
         """Remove the histories of an organization and its keys."""
         await self._ask(command(place.slot, b"DEL", place.usage, repeatable=True))
 
-    async def _add(self, place: Place, fields: dict[bytes, UsageHistory]) -> Exception | None:
-        """Add to histories of one organization; return the failure, if there is one."""
-        is_written = False
-        try:
-            for _ in range(_TRIES):
-                words = b"HMGET", place.usage, *fields
-                values = await self._ask(command(place.slot, *words, repeatable=True))
-                triples = [
-                    word
-                    for (field, addition), value in zip(fields.items(), values, strict=True)
-                    for word in (field, value or b"", added(value, addition))
-                ]
-                changed = await self._ask(place.call(_REPLACE, _LIFETIME, *triples))
-                is_written = is_written or len(changed) < len(fields)
-                fields = {field: fields[field] for field in cast(list[bytes], changed)}
-                if not fields:
-                    return None
-        except Exception as failure:
-            return OutcomeUnknown() if is_written else failure
-        return OutcomeUnknown(f"{_TRIES} others were faster to write usage")
+    async def _add(
+        self, organization: str, fields: dict[bytes, UsageHistory], batch: UsageBatch | None
+    ) -> None:
+        """Add to histories of one organization."""
+        place = self._names.place(organization)
+        for _ in range(_TRIES):
+            words = b"HMGET", place.usage, *fields
+            values = await self._ask(command(place.slot, *words, repeatable=True))
+            triples = [
+                word
+                for (field, addition), value in zip(fields.items(), values, strict=True)
+                for word in (field, value or b"", added(value, addition))
+            ]
+            call = place.call(_REPLACE, _LIFETIME, *written_batch(batch), *triples)
+            if await self._ask(call._replace(repeatable=batch is not None)):
+                return
+        raise StoreError(f"{_TRIES} others were faster to write usage")
+
+
+def written_batch(batch: UsageBatch | None) -> tuple[bytes, bytes]:
+    """Return the writer and the number of a batch, as the scripts take them."""
+    return (b"", b"") if batch is None else (write(batch.writer), number(batch.number))
 
 
 def field_of(handle: str | None) -> bytes:

@@ -41,6 +41,7 @@ from ..answers import (
     Freshness,
     HistoryOwner,
     LogPage,
+    OutcomeUnknown,
     Page,
     Removal,
     Reseal,
@@ -48,6 +49,7 @@ from ..answers import (
     StoreError,
     StoreWarning,
     Usage,
+    UsageBatch,
     Verdict,
     clock_warnings,
 )
@@ -534,7 +536,7 @@ class SqlStore(PrimaryStore):
 
         return await self._write(work)
 
-    async def add_usage(self, usage: Mapping[str, Usage]) -> None:
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         # Ordered like the locks of admissions: see Statements.lock.
         values = [
             {"h0": handle, "n0": requests, "a0": last}
@@ -544,11 +546,25 @@ class SqlStore(PrimaryStore):
         if not values:
             return
         statement = self._statements.use(1)
-        await self._write(lambda connection: connection.execute(statement, values))
 
-    async def add_history(self, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
+        def work(connection: Connection) -> None:
+            if self._histories.is_new(connection, batch):
+                connection.execute(statement, values)
+
+        try:
+            await self._write(work)
+        except OutcomeUnknown:
+            # Tables of an older revision have no mark: a repetition might count twice.
+            if batch is None or self._tables.has_usage:
+                raise
+
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
         await self._need(_HISTORIES)
-        await self._write(lambda connection: self._histories.add(connection, additions))
+        await self._write(lambda connection: self._histories.add(connection, additions, batch))
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         await self._need(_HISTORIES)

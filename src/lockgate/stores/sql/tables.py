@@ -236,14 +236,15 @@ def _changes(prefix: str, metadata: MetaData) -> Table:
 
 
 def _usage(prefix: str, metadata: MetaData) -> Table:
-    """Return the table of usage histories, which no admission reads; from revision 0013 on."""
+    """Return the table of usage histories, which no admission reads; from revision 0013 on. It
+    also has the mark of each writer of usage (:mod:`lockgate.core.usage_marks`)."""
     return Table(
         f"{prefix}usage",
         metadata,
-        # A digest of the organization and the key's handle. Without a reference to their rows,
-        # so that a write takes no lock on them.
+        # A digest of the organization and the key's handle, or of the writer. Without a
+        # reference to their rows, so that a write takes no lock on them.
         Column("id", opaque(32), primary_key=True),
-        # At most 33 KB.
+        # At most 33 KB; of a mark 8 bytes, the number of the writer's latest batch.
         Column("cells", LargeBinary, nullable=False),
         # The day from which it shows nothing.
         Column("until_day", Integer, nullable=False, index=True),

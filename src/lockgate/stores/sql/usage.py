@@ -1,16 +1,21 @@
-"""The statements of usage histories."""
+"""The statements of usage histories, and of the marks of usage batches in the same table."""
 
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from typing import Any, Final
 
 from sqlalchemy import Connection, bindparam, delete, select, update
 
+from ...core.timestamps import DAY
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
-from ..answers import HistoryOwner, reading_state
+from ...core.usage_marks import KEPT_DAYS as MARKS_KEPT_DAYS
+from ..answers import HistoryOwner, UsageBatch, reading_state
 from .codec import write_id
 from .databases import Database
 from .tables import Tables
+
+_ID_BYTES: Final = 32
+_NUMBER_BYTES: Final = 8
 
 
 class Histories:
@@ -43,22 +48,50 @@ class Histories:
         )
         self._remove: Final = delete(table).where(chosen)
 
-    def add(self, connection: Connection, additions: Mapping[HistoryOwner, UsageHistory]) -> None:
-        """Add to histories, inserting those that do not exist."""
+    def add(
+        self,
+        connection: Connection,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None,
+    ) -> None:
+        """Add to histories, inserting those that do not exist, unless the batch is counted."""
         by_id = {id_of(owner): addition for owner, addition in additions.items()}
-        ids = sorted(by_id)
-        while len(rows := self._lock(connection, ids)) < len(ids):
-            missing = [id for id in ids if id not in rows]
-            with self._database.making(connection):
-                empty = [{"id": id, "cells": b"", "until_day": 0} for id in missing]
-                connection.execute(self._database.insert_missing(self._table), empty)
+        rows = self._locked(connection, [*by_id, *_ids_of(batch)])
+        if not self._mark(connection, rows, batch):
+            return
         values: list[dict[str, Any]] = []
-        for id in ids:
+        for id, addition in by_id.items():
             cells, until = rows[id]
-            until = max(until, by_id[id].last_day + KEPT_DAYS)
-            new = added(cells or None, by_id[id])
+            until = max(until, addition.last_day + KEPT_DAYS)
+            new = added(cells or None, addition)
             values.append({"usage_id": id, "new_cells": new, "new_day": until})
         connection.execute(self._replace, values)
+
+    def is_new(self, connection: Connection, batch: UsageBatch | None) -> bool:
+        """Mark a batch as counted; return whether it is to be counted in this transaction.
+
+        The first step of the transaction: it may begin anew to insert the mark. A repetition waits
+        for the transaction of the call before.
+        """
+        if batch is None or not self._tables.has_usage:
+            return True
+        return self._mark(connection, self._locked(connection, _ids_of(batch)), batch)
+
+    def _mark(
+        self,
+        connection: Connection,
+        rows: Mapping[bytes, tuple[bytes, int]],
+        batch: UsageBatch | None,
+    ) -> bool:
+        """Mark a batch as counted, in its locked row; return whether it is to be counted."""
+        for id in _ids_of(batch):
+            assert batch is not None
+            if batch.number <= int.from_bytes(rows[id][0]):
+                return False
+            day = self._database.now(connection) // DAY + MARKS_KEPT_DAYS + 1
+            cells = batch.number.to_bytes(_NUMBER_BYTES)
+            connection.execute(self._replace, {"usage_id": id, "new_cells": cells, "new_day": day})
+        return True
 
     def read(self, connection: Connection, owner: HistoryOwner) -> UsageHistory:
         """Return a history."""
@@ -73,6 +106,18 @@ class Histories:
         if ids and self._tables.has_usage:
             connection.execute(self._remove, {"ids": ids})
 
+    def _locked(
+        self, connection: Connection, ids: Iterable[bytes]
+    ) -> dict[bytes, tuple[bytes, int]]:
+        """Lock rows and return them by id, after inserting those that do not exist."""
+        ids = sorted(ids)
+        while len(rows := self._lock(connection, ids)) < len(ids):
+            missing = [id for id in ids if id not in rows]
+            with self._database.making(connection):
+                empty = [{"id": id, "cells": b"", "until_day": 0} for id in missing]
+                connection.execute(self._database.insert_missing(self._table), empty)
+        return rows
+
     def _lock(self, connection: Connection, ids: list[bytes]) -> dict[bytes, tuple[bytes, int]]:
         rows = connection.execute(self._held, {"ids": ids})
         return {bytes(id): (bytes(cells), until) for id, cells, until in rows}
@@ -83,3 +128,11 @@ def id_of(owner: HistoryOwner) -> bytes:
     organization, handle = owner
     text = b"" if handle is None else handle.encode("utf-8", "surrogatepass")
     return sha256(text + b"\n" + write_id(organization)).digest()
+
+
+def _ids_of(batch: UsageBatch | None) -> tuple[bytes, ...]:
+    """Return the primary key of a writer's mark; none without a batch."""
+    if batch is None:
+        return ()
+    writer = batch.writer.encode()
+    return (blake2b(writer, digest_size=_ID_BYTES, person=b"usage batches").digest(),)

@@ -8,7 +8,7 @@ from ...core.digests import Digest
 from ...core.key_format import NewKey
 from ...core.timestamps import DAY, MINUTE, SECOND
 from ...errors import HandleTaken, KeyLimitReached
-from ...stores.answers import Removal, Usage, Verdict
+from ...stores.answers import Removal, Usage, UsageBatch, Verdict
 from ...stores.base import PAGE_AT_MOST, Store
 from ..calls import Call
 from ..factories import NOW, book, minute
@@ -33,6 +33,29 @@ async def _stays_revoked(crowd: Callers, made: NewKey) -> None:
     found = await crowd.store.find(made.handle)
     revoked_at = found and found.revoked_at
     crowd.see(revoked_at == NOW, f"The key was revoked at {NOW}, and is found with {revoked_at}.")
+
+
+@crowded("K7", "keys")
+async def a_batch_of_usage_that_overtakes_its_repetition_counts_once(crowd: Callers) -> None:
+    """A call that was abandoned may still be under way while its repetition is made."""
+    keys = [
+        await crowd.store.insert(crowd.factory.draft(organization), None, NOW)
+        for organization in ("org_1", "org_2")
+    ]
+    usage = {key.handle: Usage(1, NOW) for key in keys}
+    writers = 4
+
+    async def work(index: int) -> None:
+        writer = f"writer {index % writers:09}"
+        for turn in range(ROUNDS):
+            await crowd.store.add_usage(usage, UsageBatch(writer, turn + 1))
+
+    await crowd.at_once(3 * writers, work)
+    for key in keys:
+        found = await crowd.store.find(key.handle)
+        right, counted = writers * ROUNDS, found and found.request_count
+        said = f"{right} batches of one request were sent three times, and {counted} are counted."
+        crowd.see(counted == right, said)
 
 
 @crowded("W1", "admission")
@@ -496,6 +519,7 @@ async def overlapping_changes_of_keys_are_linearizable(crowd: Callers) -> None:
 
 
 CHECKS: tuple[Check, ...] = (
+    a_batch_of_usage_that_overtakes_its_repetition_counts_once,
     exactly_the_limit_is_admitted,
     overlapping_hits_are_linearizable,
     a_cancelled_call_counts_once_or_not_at_all,

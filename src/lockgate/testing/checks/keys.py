@@ -4,7 +4,7 @@ from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyHistory, Position
 from ...core.digests import Digest
 from ...core.timestamps import DAY, SECOND
 from ...errors import HandleTaken, KeyLimitReached
-from ...stores.answers import Usage
+from ...stores.answers import Usage, UsageBatch
 from ...stores.base import PAGE_AT_MOST, Store
 from ..calls import Raised
 from ..factories import HOSTILE, NOW, Factory
@@ -528,6 +528,24 @@ async def usage_of_unknown_handles_is_ignored_and_other_usage_is_kept(
     await store.find(later.handle)
 
 
+@alone("K7", "keys")
+async def a_repeated_batch_of_usage_counts_once(store: Store, factory: Factory) -> None:
+    """After a lost reply a writer repeats its batch; late repetitions come from abandoned calls."""
+    one = await store.insert(factory.draft(), None, NOW)
+    two = await store.insert(factory.draft("org_2"), None, NOW)
+    first, second = "0123456789abcdef", "0123456789ABCDEF"
+    usage = {one.handle: Usage(2, NOW + 5), two.handle: Usage(1, NOW), "nowhere1": Usage(1, NOW)}
+    for writer, number in (
+        *((first, 1), (first, 1), (second, 1), (first, 1), (second, 1)),
+        *((first, 2), (first, 1), (first, 10), (first, 9), (second, 2), (first, 10)),
+    ):
+        await store.add_usage(usage, UsageBatch(writer, number))
+        await store.find(one.handle)
+        await store.find(two.handle)
+    await store.add_usage(usage)
+    await store.find(one.handle)
+
+
 @alone("K9", "keys")
 async def the_census_counts_live_keys_by_scheme(store: Store, factory: Factory) -> None:
     await store.census(NOW)
@@ -573,5 +591,6 @@ CHECKS: tuple[Check, ...] = (
     a_seal_is_replaced_only_if_it_is_the_expected_one,
     usage_adds_up_and_the_last_use_never_moves_back,
     usage_of_unknown_handles_is_ignored_and_other_usage_is_kept,
+    a_repeated_batch_of_usage_counts_once,
     the_census_counts_live_keys_by_scheme,
 )

@@ -2,7 +2,7 @@
 
 from ...core.timestamps import DAY, HOUR, MINUTE
 from ...core.usage_history import UsageHistory, added
-from ...stores.answers import HistoryOwner
+from ...stores.answers import HistoryOwner, UsageBatch
 from ...stores.base import Store
 from ..factories import NOW, Factory
 from ..guarantees import Broken
@@ -58,6 +58,29 @@ async def usage_over_time_of_many_is_added_at_once(store: Store) -> None:
         found = await added_units(store, owner)
         if found != 2 * number:
             raise Broken("K7", f"{2 * number} units were added to {owner}, and it has {found}.")
+
+
+async def a_repeated_batch_of_usage_over_time_adds_once(store: Store) -> None:
+    """After a lost reply a writer repeats its batch, and numbers of one writer only ascend."""
+    if not store.keeps_history:
+        return
+    owners = [
+        HistoryOwner("org_1", None),
+        HistoryOwner("org_1", "key_1"),
+        HistoryOwner("org_2", None),
+    ]
+    first, second = "0123456789abcdef", "0123456789ABCDEF"
+    turns = (first, 1), (first, 1), (second, 1), (first, 2), (first, 1), (second, 1), (first, 3)
+    for writer, number in turns:
+        additions = {owner: addition(NOW, 1) for owner in owners}
+        await store.add_history(additions, UsageBatch(writer, number))
+    for owner in owners:
+        found = await added_units(store, owner)
+        if found != len(set(turns)):
+            said = (
+                f"{len(set(turns))} batches were sent, some twice, and {owner} has {found} units."
+            )
+            raise Broken("K7", said)
 
 
 async def usage_over_time_belongs_to_its_owner(store: Store) -> None:
@@ -125,12 +148,13 @@ async def usage_over_time_loses_no_addition(crowd: Callers) -> None:
     async def work(index: int) -> None:
         for turn in range(_ROUNDS):
             mine = owners if (index + turn) % 2 else owners[::-1]
-            await store.add_history({owner: addition(NOW, 1) for owner in mine})
+            batch = UsageBatch(f"writer {index // 2:09}", turn + 1) if index % 4 < 2 else None
+            await store.add_history({owner: addition(NOW, 1) for owner in mine}, batch)
 
     await crowd.at_once(_CALLERS, work)
     for owner in owners:
         found = await added_units(store, owner)
-        right = _CALLERS * _ROUNDS
+        right = _CALLERS * 3 // 4 * _ROUNDS  # Half of the callers repeat the batch of another.
         crowd.see(found == right, f"{right} units were added to {owner}, and it has {found}.")
 
 
@@ -140,6 +164,7 @@ CHECKS: tuple[Check, ...] = (
         for sentence, script in (
             ("K7", usage_over_time_adds_up),
             ("K7", usage_over_time_of_many_is_added_at_once),
+            ("K7", a_repeated_batch_of_usage_over_time_adds_once),
             ("W8", usage_over_time_belongs_to_its_owner),
             ("D45", usage_over_time_goes_with_its_key),
             ("D46", usage_over_time_goes_with_its_account),

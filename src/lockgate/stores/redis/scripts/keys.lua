@@ -4,6 +4,7 @@
 -- changes a key is the text for the change log, or empty.
 --
 -- include: key_records.lua
+-- include: usage_marks.lua
 -- include: change.lua
 
 -- Return why a key cannot be inserted, or nil: its id is taken, or the organization has as many live
@@ -122,21 +123,31 @@ local function rehash()
   return 1
 end
 
--- Add requests to the usage of a key.
--- KEYS: the organization. ARGV: the fields of the key's record and usage; how many requests; the instant
--- of the last. Returns the usage; false if there is no such key.
+-- Add requests to the usage of keys.
+-- KEYS: the organization. ARGV: the writer of the batch and its number, or two empty strings; then for each
+-- key the fields of its record and usage, how many requests, and the instant of the last. Returns the usage
+-- of the last key; false if none was added.
 local function add_usage()
-  if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+  local known = {}
+  for at = 3, #ARGV, 4 do
+    if redis.call('HEXISTS', KEYS[1], ARGV[at]) == 1 then
+      known[#known + 1] = at + 1
+    end
+  end
+  if #known == 0 or (ARGV[1] ~= '' and not mark(ARGV[1], ARGV[2])) then
     return false
   end
-  local requests, last = 0, 0
-  local usage = redis.call('HGET', KEYS[1], ARGV[2])
-  if usage then
-    requests, last = struct.unpack('<i8i8', usage)
+  local usage
+  for _, at in ipairs(known) do
+    local requests, last = 0, 0
+    usage = redis.call('HGET', KEYS[1], ARGV[at])
+    if usage then
+      requests, last = struct.unpack('<i8i8', usage)
+    end
+    requests, last = requests + tonumber(ARGV[at + 1]), math.max(last, tonumber(ARGV[at + 2]))
+    usage = struct.pack('<i8i8', requests, last)
+    redis.call('HSET', KEYS[1], ARGV[at], usage)
   end
-  requests, last = requests + tonumber(ARGV[3]), math.max(last, tonumber(ARGV[4]))
-  usage = struct.pack('<i8i8', requests, last)
-  redis.call('HSET', KEYS[1], ARGV[2], usage)
   return usage
 end
 
