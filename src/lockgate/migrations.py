@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 
 from .errors import ConfigurationError
 from .stores.sql.databases import database_of
-from .stores.sql.engines import blocking_engine
+from .stores.sql.engines import blocking_engine, own, refuse_translation
 from .stores.sql.schema import migrate
 from .stores.sql.tables import DEFAULT_PREFIX, Tables
 
@@ -39,13 +39,15 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
 
     Raises:
         ConfigurationError: the URL or the prefix is not valid, the database is not supported, the
-            connection has an open transaction, or another upgrade has begun in this event loop.
+            target translates schemas, the connection has an open transaction, or another upgrade
+            has begun in this event loop.
         lockgate.stores.sql.OutdatedSchema: the tables no longer serve this release.
         TimeoutError: another process has been migrating the tables, or a long transaction using
             them, for a minute.
     """
     tables = Tables(prefix)
     if isinstance(target, Connection):
+        refuse_translation(target)
         if target.in_transaction():
             raise ConfigurationError(
                 "The connection has an open transaction: commit it before the upgrade, "
@@ -53,12 +55,12 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
             )
         migrate(target, tables, database_of(target.dialect))
         return
-    engine = blocking_engine(target) if isinstance(target, str) else target
+    engine = blocking_engine(target) if isinstance(target, str) else own(target)
     try:
         with engine.connect() as connection:
             migrate(connection, tables, database_of(engine.dialect))
     finally:
-        if engine is not target:
+        if isinstance(target, str):
             engine.dispose()
 
 

@@ -47,7 +47,7 @@ i0 app.py shop/gate.py shop/settings.py shop/urls.py shop/views.py shop/wsgi.py 
 lockgate.toml frontend R H o1 h1 d0
 Origin Forwarded RateLimit X-Shadow-RateLimit-Limit X_Forwarded_For FORCE_SCRIPT_NAME
 aud iat jku jti jwk nbf sid x5c x5u Prepended_Concatenation_Mark
-CASE NULL VALUES pg_locks caching_sha2_password mariadbd mysqld include_object
+CASE NULL VALUES pg_locks search_path caching_sha2_password mariadbd mysqld include_object
 ASK ASKING AUTH FLUSHALL LOADING MIGRATE SCRIPT SELECT TRYAGAIN Sentinel _sock _writer
 allchannels noeviction discover_master
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
@@ -16,10 +17,13 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from lockgate import ConfigurationError, run
 from lockgate.core.digests import Digest
 from lockgate.core.timestamps import MINUTE
+from lockgate.migrations import upgrade
 from lockgate.stores.answers import Usage
 from lockgate.stores.sql import SqlStore, engines
 from lockgate.stores.sql.databases import Sqlite
+from lockgate.stores.sql.schema import downgrade
 from lockgate.stores.sql.statements import Statements
+from lockgate.stores.sql.tables import Tables
 from lockgate.testing.factories import minute
 
 from ..failing import store_fails
@@ -44,6 +48,51 @@ def test_an_engine_that_commits_each_statement_admits_no_more(backend: Backend) 
     assert run(stores[0].revoke_if_live("org_1", key.id, NOW)) is not None
     engine.dispose()
     backend.give(tables)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_engine_that_translates_schemas_is_refused_as_the_store_is_made_W8(
+    backend: Backend, *, is_async: bool
+) -> None:
+    """Statements that go to the driver would use the tables of another tenant."""
+    engine = create_engine(backend.admin.url)
+    options: dict[str, Any] = {"schema_translate_map": {None: "tenant"}}
+    mapped = engine.execution_options(**options)
+    source: Any = mapped
+    if is_async and engine.dialect.name == "postgresql":
+        source = create_async_engine(engine.url).execution_options(**options)
+    with pytest.raises(ConfigurationError, match=r"schema_translate_map=.*'tenant'.*search_path"):
+        SqlStore(source)
+    with pytest.raises(ConfigurationError, match="schema_translate_map"):
+        upgrade(mapped)
+    with mapped.connect() as connection, pytest.raises(ConfigurationError, match="tenant"):
+        upgrade(connection)
+    # A map without a schema for lockgate's tables changes nothing.
+    others = engine.execution_options(schema_translate_map={"billing": "tenant"})
+    tables = backend.take()
+    store = SqlStore(others, prefix=tables.prefix)
+    made = new_key()
+    run(store.insert(draft_of(made), None, NOW))
+    assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
+    engine.dispose()
+    backend.give(tables)
+
+
+@pytest.mark.parametrize("options", [{"stream_results": True}, {"yield_per": 1}])
+def test_an_engine_that_reads_through_cursors_of_the_server_serves_like_any_other(
+    backend: Backend, options: dict[str, Any]
+) -> None:
+    """PostgreSQL has such cursors for queries only, and refused SET and UPDATE with them."""
+    engine = create_engine(backend.admin.url).execution_options(**options)
+    upgrade(engine, prefix="streamed_")
+    store, made = SqlStore(engine, prefix="streamed_"), new_key()
+    key = run(store.insert(draft_of(made), 5, NOW))
+    assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
+    assert len(run(store.list("org_1", 9))) == 1
+    assert run(store.revoke_if_live("org_1", key.id, NOW)) is not None
+    assert run(store.census(NOW)).counts == {}
+    downgrade(backend.admin, Tables("streamed_"), "base")
+    engine.dispose()
 
 
 def test_mariadb_with_snapshot_isolation_retries_changed_rows() -> None:

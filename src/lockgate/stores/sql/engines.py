@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from sqlalchemy import URL, Dialect, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
@@ -74,7 +74,7 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
 
     Raises:
         ConfigurationError: an invalid URL, an unsupported database, a driver that is not installed,
-            or an AsyncEngine of SQLite. The message never
+            an AsyncEngine of SQLite, or an engine that translates schemas. The message never
             repeats the URL.
     """
     if isinstance(source, str):
@@ -85,10 +85,10 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
                 "SQLite has no AsyncEngine here: give the store its URL or an Engine, "
                 "which serve event loops as well."
             )
-        engine = AsyncEngine(_own(source.sync_engine))
+        engine = AsyncEngine(own(source.sync_engine))
         return Engines(source.dialect, None, lambda: engine, ours=False, patience=0)
     file = OpenedFile(sqlite_file(source.url)) if source.dialect.name == "sqlite" else None
-    return Engines(source.dialect, _own(source), None, ours=False, patience=0, file=file)
+    return Engines(source.dialect, own(source), None, ours=False, patience=0, file=file)
 
 
 def blocking_engine(url: str) -> Engine:
@@ -107,11 +107,36 @@ def sqlite_file(url: URL) -> Path:
     return Path(unquote(urlsplit(name).path) if is_uri else name)
 
 
-def _own(engine: Engine) -> Engine:
-    """Return the host's engine with lockgate's options: errors hide parameters (K2)."""
+def refuse_translation(target: Engine | Connection) -> None:
+    """Refuse an engine or a connection that sends lockgate's tables to another schema.
+
+    SQLAlchemy translates schemas in its own statements only: those of admissions, which go to the
+    driver, would use the tables of another tenant.
+
+    Raises:
+        ConfigurationError: its ``schema_translate_map`` has a schema for tables without one.
+    """
+    schema = target.get_execution_options().get("schema_translate_map", {}).get(None)
+    if schema is not None:
+        raise ConfigurationError(
+            f"The engine translates schemas, by schema_translate_map={{None: {schema!r}}}, which "
+            "lockgate's statements do not follow: give an engine without this option, whose "
+            "connections find the tables (in PostgreSQL by their search_path, in MariaDB and MySQL "
+            "by their database), or a table prefix for each tenant."
+        )
+
+
+def own(engine: Engine) -> Engine:
+    """Return the host's engine with lockgate's options: errors hide parameters (K2), and no answer
+    is read through a cursor of the server, which takes queries only.
+
+    Raises:
+        ConfigurationError: the engine translates schemas.
+    """
+    refuse_translation(engine)
     isolation = database_of(engine.dialect).isolation
     options = {} if isolation is None else {"isolation_level": isolation}
-    own = engine.execution_options(**options)
+    own = engine.execution_options(**options, stream_results=False, yield_per=None)
     own.hide_parameters = True
     return own
 
