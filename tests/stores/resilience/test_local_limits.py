@@ -6,6 +6,7 @@ import pytest
 
 from lockgate import Event, Plan, run
 from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.limits import Limit, windows_of
 from lockgate.core.sliding_window import Reading, Window, empty_state, hit
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
@@ -109,6 +110,28 @@ def test_the_reading_counts_the_shares_of_other_processes_as_used() -> None:
     assert refused is not None
     assert (refused.allowed, refused.used[0], refused.remaining) == (False, 10, 0)
     assert refused.wait == MINUTE - SECOND
+
+
+@pytest.mark.parametrize(("noted", "used"), [(0, 8), (2, 10), (3, 10), (9, 10), (10, 10)])
+def test_w4_the_reading_never_counts_more_than_the_limit_as_used(noted: int, used: int) -> None:
+    """This process may have been admitted more than its share while the store answered."""
+    local = limits(fleet=3)
+    for _ in range(noted):
+        note(local)
+    reading = local.decide("org_1", WINDOWS, 1, NOW)
+    assert reading is not None
+    assert (reading.used[0], reading.allowed) == (used, noted < 3)
+
+
+def test_w4_a_named_limit_never_counts_more_than_its_limit_as_used() -> None:
+    local = limits(fleet=2)
+    named = windows_of((Limit("export", "20/minute"),))
+    for at in range(15):
+        reading = Reading(True, NOW, (at + 1,) * (len(WINDOWS) + 1), 0, NOW, None, None, 0)
+        local.note("org_1", WINDOWS, reading, 1, NOW, named)
+    for owner, used in (("org_1", 20), ("org_2", 11)):
+        found = local.decide(owner, (), 1, NOW, limits=named)
+        assert found is not None and found.used == (used,)
 
 
 def test_open_admits_every_request_and_shows_none_remaining() -> None:

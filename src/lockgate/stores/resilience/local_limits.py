@@ -379,11 +379,7 @@ class LocalLimits:
                 windows, shares = windows + limits.windows, shares + named.windows
                 if reading.allowed:
                     self._note_locally(organization, limits, cost)
-            others = [
-                (window.limit or 0) - (share.limit or 0)
-                for window, share in zip(windows, shares, strict=True)
-            ]
-            return reading._replace(used=tuple(map(int.__add__, reading.used, others)))
+            return reading._replace(used=_with_others(reading.used, windows, shares))
 
     def _hit(
         self,
@@ -444,6 +440,22 @@ class LocalLimits:
             else window._replace(limit=min(window.limit, max(1, window.limit // self._fleet)))
             for window in windows
         )
+
+
+def _with_others(
+    own: tuple[int, ...], windows: tuple[Window, ...], shares: tuple[Window, ...]
+) -> tuple[int, ...]:
+    """Return this process's use with the shares of other processes, which count as used.
+
+    What this process was admitted above its share, while the store answered, is of their shares: so
+    the sum is at most the limit, unless this process alone has used more.
+    """
+    return tuple(
+        used
+        if window.limit is None or share.limit is None
+        else max(used, min(used + window.limit - share.limit, window.limit))
+        for used, window, share in zip(own, windows, shares, strict=True)
+    )
 
 
 def _within_reading(
