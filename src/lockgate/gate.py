@@ -335,6 +335,7 @@ class Gate:
             *(self.store, self.format, self.legacy.kept_schemes, self.plans),
             *(self._limits_of_rules, self.holds, self.subjects),
             *(self.clock, self.events),
+            falls_back=self._local_limits.decides,
         )
 
     async def authenticate(

@@ -81,6 +81,20 @@ def test_a_limit_that_is_raised_is_told_as_raised_D52(key: str, capsys: Said) ->
     assert committed(capsys, "orgs", "limits", "org_1", "--clear", "rpm")["own_limits"] == {}
 
 
+def test_explain_tells_what_the_database_knows_D52(key: str, capsys: Said) -> None:
+    found = done(capsys, "explain", "org_1")
+    assert (found["plan"], found["refused"], found["windows"]) == ("free", None, [])
+    assert "The store of the windows does not answer" in found["unread"]
+    assert [one["id"] for one in found["keys"]] == [key]
+    assert main(["explain", "org_1", key]) == 0
+    said = capsys.readouterr()
+    assert re.search(r"^next request +not known$", said.out, re.MULTILINE)
+    assert re.search(r"^minute +not known +600", said.out, re.MULTILINE)
+    assert "each process decides by limits of its own" in said.err
+    committed(capsys, "keys", "revoke", "org_1", key, "--yes")
+    assert done(capsys, "explain", "org_1", key)["refused"]["code"] == "KEY_REVOKED"
+
+
 def test_a_new_key_needs_no_cache_D52(key: str, capsys: Said) -> None:
     assert "api_key" in done(capsys, "keys", "create", "org_1", "second")
 

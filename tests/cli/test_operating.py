@@ -172,7 +172,7 @@ def test_explain_has_the_documented_shape(
     assert set(found) == {
         *("organization_id", "plan", "assigned_plan", "at", "refused", "cost", "scopes"),
         *("windows", "limits", "slots", "leased", "keys", "more_keys"),
-        *("built_in_plans", "unjudged"),
+        *("built_in_plans", "unjudged", "unread"),
     }
     assert [found[name] for name in ("organization_id", "plan")] == ["org_1", "free"]
     assert found["assigned_plan"] is None

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 
+from lockgate import run
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session
 from tests import migrated
@@ -79,7 +80,8 @@ def test_a_change_that_cannot_reach_the_cache_is_shown_as_made_D52(
     with redis_server() as server:
         store = f"{migrated.sqlite(tmp_path / 'keys.db')} {server.url()}"
         made = serve(
-            lambda origin: make_gate(origin, store=store, store_options=StoreOptions(deadline=30))
+            lambda origin: make_gate(origin, store=store, store_options=StoreOptions(deadline=30)),
+            operator=lambda session, caller: True,
         )
         with made as person:
             id = person.id_of(person.create())
@@ -93,5 +95,10 @@ def test_a_change_that_cannot_reach_the_cache_is_shown_as_made_D52(
             for path, form in ((f"/keys/{new}/edit", edited), (f"/keys/{new}/revoke", {})):
                 page = person.post(path, form, token=token, status=503)
                 page.sees("The change is made", "Do not make the change again", "Show the key")
-            page = person.get(f"/keys/{new}")
-            page.sees("Revoked")
+            person.get(f"/keys/{new}").sees("Revoked")
+            person.get("/usage").sees("What is counted cannot be read at the moment")
+            person.get("/operator/organization?id=org_1").sees("what is counted is not known")
+            form = {"id": "org_1", "plan": "starter"}
+            page = person.post("/operator/organization", form, token=token, status=503)
+            page.sees("The change is made")
+            assert run(person.gate.organizations.plan("org_1")).name == "starter"

@@ -94,7 +94,7 @@ def explain(
             requires=needed,
             limits=limits,
         )
-        if not found.keys:
+        if not found.keys and found.unread is None:
             await note_unknown(gate, found.organization)
         return found, await _is_built_in(gate, found)
 
@@ -207,6 +207,7 @@ def _document(found: Explanation) -> dict[str, Any]:
             for shown in found.keys
         ],
         "more_keys": found.more_keys,
+        "unread": found.unread,
     }
 
 
@@ -270,12 +271,20 @@ def _print(found: Explanation, *, built_in: bool) -> None:
         fields.append(("needs", " ".join(scopes_of(found.requires))))
     if found.cost > 1:
         fields.append(("cost", found.cost))
-    print_fields([*fields, *_answer(found.refused)])
+    if found.unread is not None and found.refused is None:
+        print_fields([*fields, ("next request", "not known")])
+    else:
+        print_fields([*fields, *_answer(found.refused)])
+    if found.unread is not None:
+        print(found.unread, file=sys.stderr)
     print()
     no_limit = "no limit"
-    windows = [
+    windows: list[tuple[object, ...]] = [
         (w.name, w.used, no_limit if w.limit is None else w.limit, w.left, _instant(w.until))
         for w in found.windows
+    ] or [
+        (w.name, "not known", no_limit if w.limit is None else w.limit, None, None)
+        for w in found.plan.windows
     ]
     slots = found.slots
     limit, left = no_limit, None

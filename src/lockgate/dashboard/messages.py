@@ -181,6 +181,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "usage.title": "Usage",
         "usage.lead": "What this workspace uses of its plan {plan}. All keys count together.",
         "usage.now": "Limits now",
+        "usage.unread": "What is counted cannot be read at the moment. Limits still apply.",
         "usage.minute": "Last minute",
         "usage.hour": "Last hour",
         "usage.day": "Last 24 hours",
@@ -354,6 +355,8 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.limits_submit": "Change plan",
         "operator.explain": "The next request",
         "operator.admitted": "It would be admitted.",
+        "operator.unread": "The store of the windows does not answer, so what is counted is not "
+        "known. Until it does, each process decides by limits of its own.",
         "operator.leased": "{units} of the units left are leased to processes until {time}.",
         "operator.refused": "It would be refused with {code}. {cause}",
         "operator.refused_until": "This ends by itself at {time}.",

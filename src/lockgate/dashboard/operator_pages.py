@@ -126,6 +126,7 @@ async def _organization_page(visit: Visit, id: str, problems: Problems | None = 
         possible=known or operator_limits.can_be_id(id),
         explained=explained,
         refused=refused,
+        unread=explained.unread,
         still=refused is not None and visit.query.one("done") in {"plan", "limit"},
         values={**operator_limits.values_of(limits, explained), **operator_limits.entered(entered)},
         present=operator_limits.present_of(limits.plan),
@@ -158,7 +159,10 @@ async def show_key(visit: Visit) -> Reply:
     facts = facts_of(visit, key, explained.at, report, past, operator_actor)
     named = named_meters(visit, explained, "key")
     refused = _refused(explained)
-    return visit.page("operator_key.html", id=id, refused=refused, named=named, **facts)
+    unread = explained.unread
+    return visit.page(
+        "operator_key.html", id=id, refused=refused, unread=unread, named=named, **facts
+    )
 
 
 async def change_plan(visit: Visit) -> Reply:

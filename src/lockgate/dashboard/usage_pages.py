@@ -25,6 +25,7 @@ async def show_usage(visit: Visit) -> Reply:
     return visit.page(
         "usage.html",
         plan=explained.plan,
+        unread=explained.unread,
         meters=meters_of(visit, explained),
         named=named_meters(visit, explained),
         report=report,

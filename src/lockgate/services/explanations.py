@@ -11,7 +11,7 @@ from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
 from ..core.limit_windows import LimitWindows, ends_of
 from ..core.limits import Limit, bound, own_limits, windows_of
-from ..core.plans import SPANS, Plan, PlanBook
+from ..core.plans import SPANS, Organization, Plan, PlanBook
 from ..core.quota_leases import out, units_out
 from ..core.row_seals import Rejection, judge_seal, rejected_scheme
 from ..core.scopes import Requirement
@@ -24,19 +24,23 @@ from ..errors import (
     KeyExpired,
     KeyNotFound,
     KeyRevoked,
+    LockgateError,
     NotFound,
     RateLimitExceeded,
+    StoreUnavailable,
     time_of,
 )
 from ..events import Events
 from ..stores.base import Store
+from ..stores.resilience.failures import is_outage
 from .holds import Holds
 from .keys import sample
 from .rejected_rows import REMEDIES
-from .store_errors import asking
+from .store_errors import asking, unavailable
 from .subject_limits import SubjectLimits
 
 _KEYS_SHOWN: Final = 25
+_UNREAD: Final = "The store of the windows does not answer. Until it does,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +177,8 @@ class Explanation:
         unjudged: the named limits of the request that ``refused`` leaves out, since their subject
             is not given: those by a function of the request, and those by address, user or key
             without one.
+        unread: a sentence about the store of the windows, which did not answer: then ``windows``
+            and ``limits`` are empty, and ``refused`` leaves them out; None: they were read.
     """
 
     organization: str
@@ -189,6 +195,18 @@ class Explanation:
     refused: Reason | None
     leased: LeasesExplanation | None = None
     unjudged: tuple[Limit, ...] = ()
+    unread: str | None = None
+
+
+class _Counted(NamedTuple):
+    """What the store of the windows tells for an explanation."""
+
+    at: int
+    windows: tuple[WindowExplanation, ...] = ()
+    limits: tuple[LimitExplanation, ...] = ()
+    leased: LeasesExplanation | None = None
+    refused: Reason | None = None
+    unread: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +240,7 @@ class Explanations:
         subjects: counts addresses and users.
         clock: returns the present in microseconds; None: the store's own clock.
         events: receives ``store_failed``.
+        falls_back: whether each process decides while the store of the windows does not answer.
     """
 
     def __init__(
@@ -235,6 +254,8 @@ class Explanations:
         subjects: SubjectLimits,
         clock: Clock | None,
         events: Events,
+        *,
+        falls_back: bool,
     ) -> None:
         self._store = store
         self._format = format
@@ -245,6 +266,7 @@ class Explanations:
         self._subjects = subjects
         self._clock = clock
         self._events = events
+        self._falls_back = falls_back
 
     async def explain(
         self,
@@ -319,7 +341,47 @@ class Explanations:
     ) -> Explanation:
         assigned = await self._store.organization(organization)
         now = self._now()
-        plan = self._plans.plan_of(assigned, await self._store.now() if now is None else now)
+        at = await self._store.now() if now is None else now
+        plan = self._plans.plan_of(assigned, at)
+        try:
+            counted = await self._count(organization, assigned, plan, request, key, now)
+        except Exception as failure:
+            # Of a database with Redis before it, the database has the keys and the plans.
+            if not is_outage(failure):
+                raise
+            if not isinstance(failure, LockgateError):
+                unavailable(self._events, failure)
+            counted = self._uncounted(at)
+        leases = await self._store.held(organization, now)
+        ends = min((lease.deadline for lease in leases), default=None)
+        return Explanation(
+            organization,
+            plan,
+            None if assigned is None else assigned.plan,
+            counted.at,
+            request.cost,
+            request.requires,
+            counted.windows,
+            counted.limits,
+            SlotsExplanation(plan.concurrent, len(leases), ends),
+            tuple(self._key(one, counted.at, request) for one in keys),
+            more,
+            counted.refused,
+            counted.leased,
+            request.unjudged(key),
+            counted.unread,
+        )
+
+    async def _count(
+        self,
+        organization: str,
+        assigned: Organization | None,
+        plan: Plan,
+        request: "_Request",
+        key: ApiKey | None,
+        now: int | None,
+    ) -> _Counted:
+        """Read the windows of the plan and the named limits, and judge the request by them."""
         temporary = dict(plan.ends)
         whole = await self._store.peek(organization, plan.windows, now)
         leased = await leases_of(self._store, organization, now)
@@ -343,24 +405,15 @@ class Explanations:
         full = [w.name for w in windows if w.left is not None and w.left - out < request.cost]
         if refused is not None and len(full) > 1:
             refused = _with_all(refused, full)
-        leases = await self._store.held(organization, now)
-        ends = min((lease.deadline for lease in leases), default=None)
-        return Explanation(
-            organization,
-            plan,
-            None if assigned is None else assigned.plan,
-            whole.now,
-            request.cost,
-            request.requires,
-            tuple(windows),
-            tuple(named),
-            SlotsExplanation(plan.concurrent, len(leases), ends),
-            tuple(self._key(one, whole.now, request) for one in keys),
-            more,
-            refused,
-            leased,
-            request.unjudged(key),
-        )
+        return _Counted(whole.now, tuple(windows), tuple(named), leased, refused)
+
+    def _uncounted(self, at: int) -> _Counted:
+        """Return what applies at an instant while the store of the windows does not answer."""
+        if self._falls_back:
+            return _Counted(at, unread=f"{_UNREAD} each process decides by limits of its own.")
+        cause = f"{_UNREAD} requests with a key are refused."
+        reason = Reason(StoreUnavailable.code, None, cause, cause)
+        return _Counted(at, refused=reason, unread=cause)
 
     async def _window(
         self,
