@@ -14,6 +14,9 @@ from lockgate import run
 from lockgate.cli import main
 from lockgate.cli.main import COMMITTED
 from lockgate.cli.settings import gate_of
+from lockgate.errors import StoreError
+from lockgate.stores.answers import OutcomeUnknown
+from lockgate.stores.sql import SqlStore
 from tests import migrated
 from tests.servers import redis_server
 
@@ -104,6 +107,70 @@ def test_windows_that_cannot_be_emptied_are_told_as_a_failure_D52(key: str, caps
     assert "The store cannot be used" in capsys.readouterr().err
 
 
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said) -> str:
+    """The id of a key of org_1 in a database without a cache."""
+    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
+    monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
+    monkeypatch.setenv("LOCKGATE_STORE", migrated.sqlite(tmp_path / "keys.db"))
+    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+    id: str = done(capsys, "keys", "create", "org_1", "first")["id"]
+    done(capsys, "orgs", "place", "org_1", "free", "--rpm", "600")
+    return id
+
+
+@pytest.fixture
+def unanswered(alone: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The database takes the changes of plans, and its replies are lost."""
+    put = SqlStore.put_organization
+
+    async def lost(*arguments: Any, **named: Any) -> None:
+        await put(*arguments, **named)
+        raise OutcomeUnknown
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlStore, "put_organization", lost)
+        yield patched
+
+
+def test_a_raise_whose_reply_was_lost_is_made_once_D52_D33(
+    unanswered: pytest.MonkeyPatch, capsys: Said
+) -> None:
+    raising = "orgs", "limits", "org_1", "--rpm", "+100"
+    assert main([*raising]) == 3
+    told = re.search(r"add --change-id (\w+): then it is made once", capsys.readouterr().err)
+    assert told is not None
+    for _ in range(2):  # The change was made: these are nothing but answers.
+        found = done(capsys, *raising, "--change-id", told[1])
+        assert found["own_limits"] == {"rpm": 700}
+    unanswered.undo()
+    assert done(capsys, *raising, "--change-id", "another")["own_limits"] == {"rpm": 800}
+    assert done(capsys, *raising, "--change-id", "another")["own_limits"] == {"rpm": 800}
+    assert done(capsys, *raising)["own_limits"] == {"rpm": 900}
+    (latest, *_) = done(capsys, "audit", "org_1")["changes"]
+    assert latest["to"]["rpm"] == 900 and latest["to"]["change_id"]
+
+
+def test_a_raise_that_was_not_made_is_made_by_its_repetition_D52(
+    alone: str, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object, **__: object) -> None:
+        raise StoreError
+
+    raising = "orgs", "limits", "org_1", "--rpm", "+100", "--change-id", "ticket 7"
+    with monkeypatch.context() as patched:
+        patched.setattr(SqlStore, "put_organization", away)
+        assert main([*raising]) == 3
+    assert "add --change-id 'ticket 7': then" in capsys.readouterr().err
+    assert done(capsys, *raising)["own_limits"] == {"rpm": 700}
+
+
+def test_a_change_id_that_is_no_name_is_refused_D52(alone: str, capsys: Said) -> None:
+    for name in ("", "x" * 65, "a\nb"):
+        assert main(["orgs", "limits", "org_1", "--rpm", "+1", "--change-id", name]) == 2
+        assert "A change_id is a text of 1 to 64" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
@@ -115,15 +182,11 @@ def test_windows_that_cannot_be_emptied_are_told_as_a_failure_D52(key: str, caps
 def test_a_store_that_fails_after_the_change_loses_no_result_D52(
     command: list[str],
     shown: str,
-    key: str,
+    alone: str,
     capsys: Said,
     monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
 ) -> None:
-    """Without Redis: the database goes away between the change and what is read after it."""
-    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db")
-    from lockgate.stores.sql import SqlStore
-
+    """The database goes away between the change and what is read after it."""
     changed: list[bool] = []
 
     def noting(name: str) -> None:
@@ -150,6 +213,6 @@ def test_a_store_that_fails_after_the_change_loses_no_result_D52(
         noting(name)
     for name in ("now", "organization", "peek", "get", "find", "list"):
         failing(name)
-    code = main([*(key if word == "KEY" else word for word in command), "--json"])
+    code = main([*(alone if word == "KEY" else word for word in command), "--json"])
     assert code in {0, COMMITTED}
     assert json.loads(capsys.readouterr().out)[shown]

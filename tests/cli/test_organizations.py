@@ -10,6 +10,7 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 
@@ -129,6 +130,7 @@ def test_a_limit_ends_by_itself(capsys: Said) -> None:
         "temporary_rpd_ends_at": end,
         "temporary_rpm": None,
         "temporary_rpm_ends_at": end,
+        "change_id": ANY,
     }
     assert main(["audit", "org_1", "--limit", "1"]) == 0
     out = capsys.readouterr().out

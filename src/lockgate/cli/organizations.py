@@ -1,7 +1,9 @@
 """``lockgate orgs``: list organizations, show and change their plans, limits and windows."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from secrets import token_hex
 from shlex import quote
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,7 +13,7 @@ from ..core.instants import Instant, datetime_of
 from ..core.limit_changes import read_limit
 from ..core.plans import LIMITS, SPANS, Plan
 from ..core.timestamps import iso8601
-from ..errors import InvalidRequest, Problem
+from ..errors import InvalidRequest, Problem, StoreError, StoreUnavailable
 from ..gate import Gate
 from ..services.explanations import LeasesExplanation, leases_of
 from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
@@ -173,6 +175,7 @@ def place(
     help="the end of what is set: tonight (midnight here), 2h, 3d, 2026-11-24 or 2026-11-24T09:30",
 )
 @click.option("--end", is_flag=True, help="end all temporary limits now")
+@click.option("--change-id", help="names the change: repeated with the same name, it is made once")
 @gate_option
 @store_option
 @json_option
@@ -180,6 +183,7 @@ def limits(
     organization: str,
     clear: tuple[str, ...],
     until: Instant | None,
+    change_id: str | None,
     named: str | None,
     store: str | None,
     *,
@@ -211,9 +215,10 @@ def limits(
         cleared = LIMITS if "all" in clear else clear
         if values:
             ends_at = None if until is None else datetime_of(until.after(await gate.now()))
-            return await gate.organizations.set_limits(
-                organization, until=ends_at, clear=cleared, **values
-            )
+            with _repeatable(changes, change_id) as name:
+                return await gate.organizations.set_limits(
+                    organization, until=ends_at, clear=cleared, change_id=name, **values
+                )
         if end:
             return await gate.organizations.end_temporary_limits(organization)
         if cleared:
@@ -314,6 +319,20 @@ async def _page(gate: Gate, limit: int, cursor: str | None, plan: str | None) ->
             shown(f"{len(found)} found")
             if cursor is None or len(found) >= limit:
                 return OrganizationPage(found, cursor)
+
+
+@contextmanager
+def _repeatable(changes: Mapping[str, str], change_id: str | None) -> Generator[str | None]:
+    """Yield the name of a change that adds to limits, and print it if the outcome is unknown."""
+    if change_id is None and any(change.startswith("+") for change in changes.values()):
+        change_id = token_hex(8)
+    try:
+        yield change_id
+    except (StoreUnavailable, StoreError, TimeoutError):
+        if change_id is not None:
+            told = f"If you repeat this, add --change-id {quote(change_id)}: then it is made once."
+            print(plain(told), file=sys.stderr)
+        raise
 
 
 def _limit(name: str, change: str, present: Plan) -> int | None:

@@ -24,6 +24,10 @@ from .store_errors import asking
 V = TypeVar("V")
 
 LISTED_BY_DEFAULT: Final = 100
+_CHANGE_ID: Final = "change_id"
+"""The field of a record that names the change."""
+_CHANGE_ID_LENGTH: Final = 64
+_RECORDS_READ: Final = 100
 _STEPS_AT_MOST: Final = 100
 """Steps of a walk that one call makes, so that its time is bounded."""
 
@@ -110,9 +114,11 @@ class Organizations:
         plan: str,
         own: Mapping[str, int | None],
         temporary: Mapping[str, TemporaryLimit],
+        change_id: str | None = None,
     ) -> Organization:
         organization = self._plans.place(id, plan, own, temporary)
-        change = drafted_change("plan_assigned", after=plan_fields(organization))
+        named = () if change_id is None else ((_CHANGE_ID, change_id),)
+        change = drafted_change("plan_assigned", after=(*plan_fields(organization), *named))
         now = self._clock() if self._clock else None
         with asking(self._events):
             await self._store.put_organization(organization, now, change=change)
@@ -185,6 +191,7 @@ class Organizations:
         *,
         until: datetime | None = None,
         clear: Collection[str] = (),
+        change_id: str | None = None,
         **limits: int | None,
     ) -> OwnLimits:
         """Give an organization its own limits for some windows, and return all; the others stay.
@@ -196,23 +203,44 @@ class Organizations:
             until: the instant, with its time zone, from which on the limits hold that it has
                 besides these, or the plan's; None: they hold until they are cleared.
             clear: names of limits to clear in the same step, as by :meth:`clear_limits`.
+            change_id: a text of 1 to 64 printable characters that names the change: a repetition
+                after an unknown outcome changes nothing if the change was made, and one of the
+                organization's last 100 records has its name (D52). None: no name.
             limits: ``rpm``, ``rph``, ``rpd``, ``concurrent``; None: no limit.
 
         Raises:
-            ConfigurationError: no such limit, its number is out of range, or ``until`` is past or
-                has no time zone.
+            ConfigurationError: no such limit, its number is out of range, ``until`` is past or has
+                no time zone, or ``change_id`` is no name.
             StoreUnavailable: the store did not answer.
         """
         _check_names(clear)
         end = None if until is None else await self._end(until)
         found = await self.limits(id)
+        # Read last: if the first attempt takes effect before that, it is found, and if after, this
+        # one sets the same limits.
+        if change_id is not None and await self._is_made(id, change_id):
+            return found
         name = found.assigned or self._plans.default.name
         own, temporary = _without(found.own, clear), _without(found.temporary, {*clear, *limits})
         if end is None:
             own |= limits
         else:
             temporary |= {name: TemporaryLimit(limit, end) for name, limit in limits.items()}
-        return self._own(await self._place(id, name, own, temporary), 0)
+        return self._own(await self._place(id, name, own, temporary, change_id), 0)
+
+    async def _is_made(self, id: str, change_id: str) -> bool:
+        """Return whether one of the organization's latest records names a change of its plan.
+
+        Raises:
+            ConfigurationError: the name is empty, too long or not printable.
+        """
+        if not (1 <= len(change_id) <= _CHANGE_ID_LENGTH and change_id.isprintable()):
+            raise ConfigurationError(
+                f"A change_id is a text of 1 to {_CHANGE_ID_LENGTH} printable characters."
+            )
+        with asking(self._events):
+            records = await self._store.change_log(id, _RECORDS_READ)
+        return any((_CHANGE_ID, change_id) in record.after for record in records)
 
     async def _end(self, until: datetime) -> int:
         """Return the instant at which temporary limits end."""
