@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from lockgate import Gate, Registration, run
-from lockgate.errors import ChangeCommitted, NotFound, StoreError
+from lockgate.errors import ChangeCommitted, NotFound, StoreError, StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.services.key_changes import RotatedKey
 from lockgate.sessions import SignedCookie
+from lockgate.stores.answers import OutcomeUnknown
+from lockgate.stores.sql import SqlStore
 from tests import migrated
 from tests.patience import until
 from tests.servers import RedisServer, redis_server
@@ -122,3 +124,56 @@ def test_a_change_is_told_everywhere_once_the_cache_is_back_D52(pair: Pair) -> N
             return False
 
     until(repeated)
+
+
+@pytest.fixture
+def unanswered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """A gate on a database that makes every change, and whose replies are lost."""
+    gate = Gate(
+        migrated.sqlite(tmp_path / "keys.db"),
+        brand="acme",
+        peppers=[b"a pepper of these tests"],
+        sessions=SignedCookie([SECRET]),
+        public_url="https://console.example.com",
+        registration=Registration(session_secrets=[SECRET]),
+        store_options=StoreOptions(deadline=30),
+    )
+
+    def losing(name: str) -> None:
+        change = getattr(SqlStore, name)
+
+        async def lost(*arguments: Any, **named: Any) -> None:
+            await change(*arguments, **named)
+            raise OutcomeUnknown
+
+        monkeypatch.setattr(SqlStore, name, lost)
+
+    for name in ("insert", "rotate_if", "register"):
+        losing(name)
+    yield gate
+    run(gate.close())
+
+
+def test_a_lost_reply_loses_no_text_of_a_new_key_D52_D33(unanswered: Gate) -> None:
+    created = run(unanswered.keys.create("org_1", "first"))
+    assert run(unanswered.authenticate(created.text)).key is not None
+    rotated = result(unanswered.keys.rotate("org_1", created.key.id, overlap_days=0))
+    assert rotated.old.successor == rotated.successor.id
+    assert run(unanswered.authenticate(rotated.text)).key is not None
+    assert unanswered.accounts is not None
+    made = run(unanswered.accounts.create("a bot", "ada@example.com"))
+    assert run(unanswered.authenticate(made.api_key)).organization == made.account.organization
+    assert len(run(unanswered.keys.list("org_1")).keys) == 2
+
+
+def test_a_change_that_was_not_made_is_raised_as_its_failure_D52(
+    unanswered: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(*_: object, **__: object) -> None:
+        raise OutcomeUnknown
+
+    monkeypatch.setattr(SqlStore, "insert", lost)
+    with pytest.raises(StoreUnavailable) as told:
+        run(unanswered.keys.create("org_1", "first"))
+    assert not isinstance(told.value, ChangeCommitted)
+    assert run(unanswered.keys.list("org_1")).keys == []

@@ -33,14 +33,19 @@ from ..core.timestamps import DAY, MILLISECOND, iso8601
 from ..errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
 from ..events import Events
 from ..stores.base import Store
-from ..stores.committed import committing
-from .new_keys import draft_key, refuse_problems, retry_taken_handles
+from ..stores.committed import committing, made_or_raised
+from .new_keys import draft_key, drafted, refuse_problems, retry_taken_handles
 from .rejected_rows import RejectedRows
 from .retention import Retention
 from .store_errors import asking
 
 OVERLAP_DAYS: Final = 7.0
 """The default number of days for which a rotated key still works (D43)."""
+_UNANSWERED: Final = (
+    "The reply to the rotation was lost: where quota leases or a cache are in use, requests may be "
+    "decided by the old key as it was before, for some seconds."
+)
+"""What remains to happen after a rotation whose reply was lost."""
 _ATTEMPTS: Final = 10
 _LONGEST: Final = DAYS_AT_MOST * DAY
 
@@ -281,8 +286,8 @@ class KeyChanges:
             KeyRotated: the key has a successor already.
             KeyLimitReached: the organization already has its maximum of live keys (D8).
             ConfigurationError: the tables are of a revision before rotations.
-            StoreUnavailable: the store did not answer. If its reply was lost, the key may have been
-                rotated, and the successor's text is lost: rotate the successor.
+            StoreUnavailable: the store did not answer. If it did not tell afterwards either whether
+                the key was rotated, the successor's text may be lost: rotate the successor.
         """
         overlap, of_overlap = read_overlap(overlap_days)
         refuse_problems({"overlap_days": of_overlap, "created_by": check_creator(created_by)})
@@ -325,8 +330,9 @@ class KeyChanges:
         new = resealed_key(new, self._format.peppers)
         change = drafted_change("key_rotated", id, *key_differences(old, new))
         with asking(self._events):
-            successor = await self._store.rotate_if(
-                old, new, draft, self._cap, self._now(), change=change
+            rotation = self._store.rotate_if(old, new, draft, self._cap, self._now(), change=change)
+            successor = await made_or_raised(
+                rotation, lambda: drafted(self._store, draft), _UNANSWERED
             )
         return None if successor is None else RotatedKey(new, successor, text)
 

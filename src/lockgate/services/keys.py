@@ -16,7 +16,7 @@ from ..core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, reseal
 from ..errors import ConfigurationError
 from ..stores.answers import Page
 from ..stores.base import PAGE_AT_MOST, Store
-from ..stores.committed import committing
+from ..stores.committed import committing, made_or_raised
 from ..sync import pause
 from .cursors import check_limit, read_cursor, write_cursor
 from .key_changes import KeyChanges
@@ -25,6 +25,7 @@ from .new_keys import (
     CreatedKey,
     check_new_key,
     draft_key,
+    drafted,
     expiry,
     refuse_problems,
     retry_taken_handles,
@@ -140,7 +141,8 @@ class Keys(KeyChanges):
                     self._format, organization, name, scopes, expires_at, details, handle
                 )
                 change = drafted_change("key_created", draft.id, after=key_fields(draft))
-                key = await self._store.insert(draft, self._cap, now, change=change)
+                inserted = self._store.insert(draft, self._cap, now, change=change)
+                key = await made_or_raised(inserted, lambda: drafted(self._store, draft))
                 return CreatedKey(key, text)
 
             created = await (retry_taken_handles(insert) if handle is None else insert())

@@ -80,6 +80,12 @@ def draft_key(
     return sealed_draft(draft, format.peppers), new.text
 
 
+async def drafted(store: Store, draft: KeyDraft) -> ApiKey | None:
+    """Return the key that was made from a draft; None: it is not there."""
+    found = await store.find(draft.handle)
+    return found if found is not None and found.id == draft.id else None
+
+
 async def retry_taken_handles(insert: Callable[[], Awaitable[T]]) -> T:
     """Insert a new key; if its random handle is taken, insert another one.
 

@@ -20,14 +20,14 @@ from ..events import Events
 from ..sessions import SESSION_COOKIE, SessionVerifier
 from ..sessions.agent_cookie import AgentCookie
 from ..stores.base import Store
-from ..stores.committed import committing
+from ..stores.committed import committing, made_or_raised
 from ..stores.runtime.background import BackgroundTask
 from .agent_sessions import Agents
 from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .email_addresses import read_email
-from .new_keys import AGENT, draft_key, expiry, refuse_problems, retry_taken_handles
+from .new_keys import AGENT, draft_key, drafted, expiry, refuse_problems, retry_taken_handles
 from .registration_budgets import RegistrationBudgets
 from .rejected_rows import RejectedRows
 from .store_errors import asking
@@ -267,8 +267,16 @@ class AgentAccounts:
             kind = "personal" if company is None else "company"
             after = ("key", key.id), ("agent_name", agent_name), ("account_type", kind)
             change = drafted_change("account_registered", after=after, actor=actor)
-            made = await self._store.register(draft, key, now, change=change)
-            return *made, text, token.text
+
+            async def find() -> tuple[Account, ApiKey] | None:
+                row, account = (
+                    await drafted(self._store, key),
+                    await self._store.account(organization),
+                )
+                return None if row is None or account is None else (account, row)
+
+            registered = self._store.register(draft, key, now, change=change)
+            return *await made_or_raised(registered, find), text, token.text
 
         with asking(self._events):
             account, key, text, token = await retry_taken_handles(register)

@@ -6,15 +6,18 @@ once the quota leases that were granted before have ended. The store makes such 
 :func:`committing` raises :class:`~lockgate.errors.ChangeCommitted` with the result of the operation
 at its end. Callers that report a result otherwise, such as the command line, read the failures from
 :func:`collecting`.
+
+A reply that is lost loses no result either: :func:`made_or_raised` looks for what was made.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ..errors import ChangeCommitted
+from .resilience.failures import is_outage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -129,6 +132,42 @@ async def read_after_commit(organization: str, reading: Awaitable[T], otherwise:
 
     await after_commit(None, organization, _UNREAD, read())
     return found
+
+
+async def made_or_raised(
+    change: Awaitable[T], find: Callable[[], Awaitable[T | None]], remains: str | None = None
+) -> T:
+    """Return the result of a change, also if its reply was lost and a look finds that it was made.
+
+    Args:
+        change: the change.
+        find: looks for what the change makes, by an id that no other change has; None: it is not
+            there, though it may come later.
+        remains: what then remains to happen, as for :func:`after_commit`; None: nothing does, since
+            the change makes nothing void.
+
+    Raises:
+        Exception: as the change, if it failed and is not found.
+        ChangeCommitted: it was found, and something remains, outside of :func:`collecting`.
+    """
+    try:
+        return await change
+    except Exception as failure:
+        if not is_outage(failure):
+            raise
+        found: T | None = None
+        with suppress(Exception):  # The failure of the change is what the caller needs to know.
+            found = await find()
+        if found is None:
+            raise
+        lost = failure
+    if remains is None:
+        return found
+    return await after_commit(found, "", remains, _raised(lost))
+
+
+async def _raised(failure: Exception) -> None:
+    raise failure
 
 
 def committing(
