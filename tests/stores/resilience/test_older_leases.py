@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from lockgate.core.quota_leases import QuotaLease, QuotaLeases
+from lockgate import Plan, PlanBook
+from lockgate.core.api_keys import ApiKey
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, QuotaLease, QuotaLeases
 from lockgate.core.timestamps import SECOND
+from lockgate.errors import ChangeCommitted
 from lockgate.events import Events
 from lockgate.stores.memory.store import MemoryStore
+from lockgate.stores.redis import RedisStore
 from lockgate.stores.resilience import older_leases
 from lockgate.stores.resilience.older_leases import (
+    LEASES_OUT,
     are_noted,
     leases_ended,
     note_leases,
@@ -19,7 +25,8 @@ from lockgate.stores.resilience.older_leases import (
 )
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.sync import run
-from tests.stores.making import draft_of, new_key
+from tests.servers import redis_server
+from tests.stores.making import draft_of, new_key, token_of
 
 OLDER = QuotaLease("0" * 16, 5, 100 * SECOND, SECOND)
 ENDED = OLDER._replace(units=0)
@@ -108,3 +115,31 @@ def test_notes_belong_to_the_change_in_whose_block_they_are_made() -> None:
             note_leases((OLDER,))
         note_leases((NEWER,))
     assert (outer, inner) == ([(NEWER,)], [(OLDER,)])
+
+
+def test_a_revocation_has_its_result_if_the_store_dies_before_its_leases_have_ended_D52(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with redis_server() as server:
+        inner = RedisStore(server.url())
+        store = ResilientStore(inner, Events(None), deadline=30)
+        made = new_key()
+        key = run(store.insert(draft_of(made), None))
+        asked = LeaseRequest("0" * 16, 5, LONGEST)
+        plans = PlanBook([Plan("free", 1_000, None, None, 1)])
+        admission = run(store.admit_leased(token_of(made), 1, plans, asked))
+        assert admission.lease is not None
+        revoke = inner.revoke_if_live
+
+        async def last(*arguments: Any, **named: Any) -> Any:
+            revoked = await revoke(*arguments, **named)
+            server.stop()
+            return revoked
+
+        monkeypatch.setattr(inner, "revoke_if_live", last)
+        with pytest.raises(ChangeCommitted) as told:
+            run(store.revoke_if_live("org_1", key.id))
+        assert isinstance(told.value.result, ApiKey)
+        assert told.value.result.revoked_at is not None
+        assert told.value.remains == (LEASES_OUT,)
+        run(store.close())
