@@ -98,6 +98,13 @@ def test_explain_tells_what_the_database_knows_D52(key: str, capsys: Said) -> No
     assert done(capsys, "explain", "org_1", key)["refused"]["code"] == "KEY_REVOKED"
 
 
+def test_orgs_show_tells_the_plan_D52(key: str, capsys: Said) -> None:
+    assert main(["orgs", "show", "org_1", "--json"]) == 3
+    said = capsys.readouterr()
+    assert json.loads(said.out)["usage"]["minute"] == {"used": None, "limit": 600}
+    assert "What is counted is not known: ConnectionError" in said.err
+
+
 def test_a_new_key_needs_no_cache_D52(key: str, capsys: Said) -> None:
     assert "api_key" in done(capsys, "keys", "create", "org_1", "second")
 

@@ -35,13 +35,13 @@ from .keys import keys
 from .organizations import orgs
 from .refused import refused_keys
 from .routes import openapi, routes
+from .settings import UNAVAILABLE
 from .show import show_key
 from .simulate import simulate
 from .usage import usage
 
 REFUSED: Final = 1
 MISUSED: Final = 2
-UNAVAILABLE: Final = 3
 COMMITTED: Final = 4
 
 _SENTENCES: Final[dict[type[Refusal], str]] = {

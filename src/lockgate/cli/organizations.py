@@ -20,9 +20,18 @@ from ..services.organizations import ListedOrganization, OrganizationPage, OwnLi
 from ..services.rate_limit_status import LimitUsage, WindowUsage, status_of
 from ..stores.answers import UnreadableState
 from ..stores.committed import read_after_commit
+from ..stores.resilience.failures import is_outage, kind_of
 from .instants import read_end
 from .output import json_option, plain, print_fields, print_json, print_table, progress
-from .settings import BUILT_IN, call, gate_of, gate_option, organization_argument, store_option
+from .settings import (
+    BUILT_IN,
+    UNAVAILABLE,
+    call,
+    gate_of,
+    gate_option,
+    organization_argument,
+    store_option,
+)
 
 EACH: Final = {
     limit: f"{'an' if name == 'hour' else 'a'} {name}" for limit, (name, _) in SPANS.items()
@@ -123,9 +132,19 @@ def show(organization: str, named: str | None, store: str | None, *, as_json: bo
         if (plan := await built_in_plan(gate, organization)) is not None:
             note = "if the service has other plans, name its gate by --gate or LOCKGATE_GATE."
             print(f"The limits are those of lockgate's plan {plan!r}: {note}", file=sys.stderr)
-        return await read_status(gate, organization)
+        own = await gate.organizations.plan(organization)
+        try:
+            return await read_status(gate, organization)
+        except Exception as failure:  # Of a pair, the database has the plan.
+            if not is_outage(failure):
+                raise
+            print(f"What is counted is not known: {kind_of(failure)}.", file=sys.stderr)
+            return Use(own)
 
-    print_status(organization, call(gate, work), as_json=as_json)
+    use = call(gate, work)
+    print_status(organization, use, as_json=as_json)
+    if use.usage is None:
+        click.get_current_context().exit(UNAVAILABLE)
 
 
 @orgs.command()

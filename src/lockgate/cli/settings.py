@@ -26,6 +26,8 @@ from .store_urls import store_url
 
 T = TypeVar("T")
 
+UNAVAILABLE: Final = 3
+"""The exit code of a command for which the store did not answer."""
 _GATE: Final = "LOCKGATE_GATE"
 _DEADLINE: Final = 10.0
 """The deadline of commands, in seconds: longer than a request's."""
