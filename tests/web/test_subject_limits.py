@@ -431,6 +431,37 @@ def test_a_flooded_limit_leaves_another_of_the_same_subject_exact(
     assert service.fell_back() == ["search", "search"]
 
 
+def test_no_flood_of_names_resets_the_count_of_another_D40(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 10)
+    subjects = subjects_on(MemoryStore(), Service())
+    guesses = 0
+    for flood in range(3):
+        for number in range(21_000 if flood == 1 else 100):
+            admits(subjects, f"{flood} {number}", TENANT, kind="function tenant")
+        guesses += sum(admits(subjects, "victim", TENANT, kind="function tenant") for _ in range(8))
+    assert guesses == 2
+
+
+def test_a_subject_that_was_counted_alone_is_so_until_its_count_expires_D40(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise it would begin at zero in the store, in which there is room in the next hour."""
+    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 1)
+    store, service = Counting(), Service()
+    subjects, daily = subjects_on(store, service), Limit("mail", "2/day", by="address")
+    assert admits(subjects, "192.0.2.1", daily)
+    assert [admits(subjects, "192.0.2.7", daily) for _ in range(3)] == [True, True, False]
+    service.clock.now += 3_700_000_000
+    assert not admits(subjects, "192.0.2.7", daily)
+    assert admits(subjects, "192.0.2.9", daily)  # There is room in the store.
+    assert len(store.owners) == 2
+    service.clock.now += 30 * 3_600_000_000
+    assert admits(subjects, "192.0.2.7", daily)
+    assert len(store.owners) == 3
+
+
 def test_a_limit_that_is_counted_alone_refuses_before_the_store_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

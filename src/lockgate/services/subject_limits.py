@@ -1,13 +1,12 @@
 """Named limits by a subject outside any organization: an address, a user, a host's own (D40)."""
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
 from logging import WARNING
 from typing import Final
 
 from ..clock import Clock, wall_clock
-from ..core.bounded_dict import BoundedDict
 from ..core.digests import Peppers
+from ..core.hashed_windows import HashedWindows, RecentOwners
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit, windows_of
 from ..core.rate_limit_headers import rate_limit_exceeded
@@ -15,23 +14,20 @@ from ..core.sliding_window import Reading, Window, empty_state, hit
 from ..core.timestamps import HOUR
 from ..events import Events, OnceAMinute
 from ..stores.base import Store
-from ..stores.memory.windows import LocalWindows
 from ..stores.runtime.process_hooks import own_lock
 from .store_errors import asking
 
 NEW_AN_HOUR: Final = 10_000
 """The most subjects of one limit that a process has not counted lately and yet brings to the store,
-in any hour. Each leaves rows there for up to two days."""
-_KNOWN_AT_MOST: Final = 50_000
-_ALONE_AT_MOST: Final = 10_000
-"""Subjects in each generation of a table of :class:`_NewSubjects`. With the known ones, a limit
-that is flooded takes 20 MB."""
+in any hour. Each leaves rows there for up to two days. A limit that is flooded takes 4 MB, and 5 MB
+for each of its windows."""
 _APART_AT_MOST: Final = 16
-"""The most limits whose new subjects are bounded apart, so the memory of all is bounded."""
+"""The most limits whose new subjects are bounded apart, so those of all are bounded."""
 _REMEDY: Final = (
-    "Each process counts further new subjects alone, and admits the whole limit to each. If "
-    "clients make subjects up, name a limit by address beside this one: it is charged first. "
-    "Refuse a flood of addresses before it reaches the service, at its proxy."
+    "Each process counts further new subjects alone, and admits the whole limit to each; as they "
+    "share memory, some are refused sooner. If clients make subjects up, name a limit by address "
+    "beside this one: it is charged first. Refuse a flood of addresses before it reaches the "
+    "service, at its proxy."
 )
 
 
@@ -43,9 +39,11 @@ class SubjectLimits:
     so the two never collide.
 
     A flood of new subjects is stopped before the store: past :data:`NEW_AN_HOUR` of a limit, its
-    new subjects are counted by this process alone, in bounded memory, until there is room again.
-    The event ``subjects_fell_back`` reports that once a minute. Other limits are counted in the
-    store all the while, those of the same subject included.
+    new subjects are counted by this process alone, until there is room again and what it counted
+    has expired. They share fixed memory, in which no number of them resets the count of another
+    (:class:`HashedWindows`); one that shares its cells with others is refused sooner. The event
+    ``subjects_fell_back`` reports that once a minute. Other limits are counted in the store all the
+    while, those of the same subject included.
 
     Args:
         store: keeps the windows.
@@ -116,10 +114,14 @@ class SubjectLimits:
         clock = self._clock or wall_clock
         with self._lock:
             new = self._new_of(limit.name)
-            if new.reaches_store(owner, clock):
+            subject = hash((limit.name, owner))
+            if new.is_known(subject, clock):
                 return False
-            named = windows_of((limit,))
-            reading = new.alone.hit_limited(owner, (), named, clock(), cost)
+            now = clock()
+            named = windows_of((limit,)).at(now)
+            if new.reaches_store(subject, owner, named, now):
+                return False
+            reading = new.alone.hit(owner, named, now, cost)
             is_told = new.warning.is_due()
         if is_told:
             self._events.emit(
@@ -130,7 +132,7 @@ class SubjectLimits:
                 remedy=_REMEDY,
             )
         if not reading.allowed:
-            raise rate_limit_exceeded((), reading, cost, named.at(reading.now))
+            raise rate_limit_exceeded((), reading, cost, named)
         return True
 
     def _new_of(self, name: str) -> "_NewSubjects":
@@ -153,25 +155,26 @@ class _NewSubjects:
     """
 
     def __init__(self) -> None:
-        self._known = BoundedDict[int, None](_KNOWN_AT_MOST)
-        """Hashes of owners that the store counts: a text takes 200 bytes more. Of two owners with
-        one hash, the second one is not new."""
+        self._known = RecentOwners()
+        """The subjects that the store counts: for as long as it does, but for calendar quotas."""
         self._windows: Final = (Window("hour", HOUR, NEW_AN_HOUR, HOUR // 60),)
         self._state = empty_state(self._windows)
+        self.alone: Final = HashedWindows()
+        """The windows of subjects that this process counts alone."""
         self.warning: Final = OnceAMinute()
 
-    @cached_property
-    def alone(self) -> LocalWindows:
-        """The windows of subjects that this process counts alone."""
-        return LocalWindows(_ALONE_AT_MOST)
+    def is_known(self, subject: int, clock: Clock) -> bool:
+        """Return whether the store counts the subject with this hash."""
+        if subject not in self._known:
+            return False
+        self._known.add(subject, clock())
+        return True
 
-    def reaches_store(self, owner: str, clock: Clock) -> bool:
-        """Return whether a subject is known, or there is room for another new one."""
-        known = hash(owner)
-        if known in self._known:
-            self._known.touch(known)
-            return True
-        reading, self._state = hit(self._state, self._windows, clock(), 1)
+    def reaches_store(self, subject: int, owner: str, limits: LimitWindows, now: int) -> bool:
+        """Return whether there is room for a new subject that is not counted here."""
+        if any(self.alone.peek(owner, limits, now).used):
+            return False
+        reading, self._state = hit(self._state, self._windows, now, 1)
         if reading.allowed:
-            self._known[known] = None
+            self._known.add(subject, now)
         return reading.allowed
