@@ -14,6 +14,7 @@ from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.answers import Admission, Verdict
+from lockgate.stores.resilience import local_limits
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
 from lockgate.stores.resilience.store import ResilientStore
 from tests.patience import SECONDS
@@ -148,9 +149,10 @@ def local(mode: Fallback = "local", fleet: int = 1) -> LocalLimits:
     return LocalLimits(mode, fleet, Events(None), lambda: NOW)
 
 
-def decided(limits: LocalLimits, calls: int, *named_limits: Limit) -> int:
+def decided(limits: LocalLimits, calls: int, *named_limits: Limit, owner: str = "org_1") -> int:
     some = named(*named_limits) if named_limits else None
-    found = [limits.decide("org_1", WINDOWS, 1, NOW, limits=some) for _ in range(calls)]
+    windows = WINDOWS if owner == "org_1" else ()
+    found = [limits.decide(owner, windows, 1, NOW, limits=some) for _ in range(calls)]
     return sum(reading is not None and reading.allowed for reading in found)
 
 
@@ -159,6 +161,45 @@ def test_w15_a_process_admits_its_share_of_a_named_limit(fleet: int, share: int)
     limits = local(fleet=fleet)
     assert decided(limits, 9, EXPORT) == share
     assert decided(limits, 1) == 1
+
+
+def flood(limits: LocalLimits) -> None:
+    """Decide about names of a limit by a function that a client makes up."""
+    for number in range(100):
+        assert decided(limits, 1, EXPORT, owner=subject(number)) == 1
+
+
+def subject(number: int) -> str:
+    return f"limit:{number:0128x}"
+
+
+def test_w15_made_up_names_push_out_no_counts_of_an_organization(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_limits, "_ORGANIZATIONS_AT_MOST", 10)
+    limits, store = local(), Counting()
+    assert (decided(limits, 25), decided(limits, 1, EXPORT)) == (20, 0)
+    flood(limits)
+    assert decided(limits, 5) == 0
+    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
+    assert run(store.peek("org_1", WINDOWS, NOW)).used == (20,) * 3
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_w15_made_up_names_push_out_no_count_of_another_name(
+    monkeypatch: pytest.MonkeyPatch, is_away: bool
+) -> None:
+    """Neither of what the process admitted, nor of what the store did before it went away."""
+    monkeypatch.setattr(local_limits, "_ORGANIZATIONS_AT_MOST", 10)
+    bench, victim, login = Bench(), subject(100), named(EXPORT)
+    bench.store.away = is_away
+    for _ in range(3):
+        assert run(bench.front.hit(victim, (), 1, NOW, login)).allowed
+    for number in range(100):
+        run(bench.front.hit(subject(number), (), 1, NOW, login))
+    bench.store.away = True
+    refused = run(bench.front.hit(victim, (), 1, NOW, login))
+    assert (refused.allowed, refused.used) == (False, (3,))
 
 
 def test_w15_the_latest_answer_of_the_store_limits_a_named_limit_as_well() -> None:

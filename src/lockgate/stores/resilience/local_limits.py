@@ -14,8 +14,10 @@ from typing import Final, Literal
 
 from ...clock import Clock, wall_clock
 from ...core.bounded_dict import BoundedDict
+from ...core.hashed_windows import HashedWindows
 from ...core.holds import HoldAnswer, Take
 from ...core.limit_windows import LimitWindows, by_limit
+from ...core.plans import ID_MAX_LENGTH
 from ...core.sliding_window import Reading, Window
 from ...errors import StoreUnavailable
 from ...events import Events
@@ -59,6 +61,26 @@ class _Noted:
         self.used: tuple[int, ...] = ()
 
 
+class _Counts:
+    """The counts of organizations, or of all other owners.
+
+    They are apart, so that no flood of made-up names pushes out the counts of an organization.
+    """
+
+    def __init__(self) -> None:
+        self.windows: Final = LocalWindows(_ORGANIZATIONS_AT_MOST)
+        self.noted: Final = BoundedDict[str, _Noted](_ORGANIZATIONS_AT_MOST)
+        self.owed: Final = LocalWindows(_ORGANIZATIONS_AT_MOST)
+        """Local admissions that the store has not been charged for."""
+        self.named: Final = BoundedDict[tuple[str, str], tuple[int, int]](_ORGANIZATIONS_AT_MOST)
+        """By owner and field, for named limits: the cost in the window by the latest answer, plus
+        local admissions since; and the instant of the answer."""
+        self.owed_limits: Final = BoundedDict[str, dict[LimitWindows, None]](_ORGANIZATIONS_AT_MOST)
+        """The named limits of local admissions that the store has not been charged for."""
+        self.owing: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
+        """Owners that may have uncharged local admissions."""
+
+
 class LocalLimits:
     """The windows of this process: they count while the store answers, and decide when it does not.
 
@@ -79,21 +101,19 @@ class LocalLimits:
         self._events = events
         self._clock = clock
         self._lock = own_lock()
-        self._windows = LocalWindows(_ORGANIZATIONS_AT_MOST)
-        self._noted = BoundedDict[str, _Noted](_ORGANIZATIONS_AT_MOST)
-        self._owed = LocalWindows(_ORGANIZATIONS_AT_MOST)
-        """Local admissions that the store has not been charged for."""
-        self._named = BoundedDict[tuple[str, str], tuple[int, int]](_ORGANIZATIONS_AT_MOST)
-        """By organization and field, for named limits: the cost in the window by the latest answer,
-        plus local admissions since; and the instant of the answer."""
-        self._owed_limits = BoundedDict[str, dict[LimitWindows, None]](_ORGANIZATIONS_AT_MOST)
-        """The named limits of local admissions that the store has not been charged for."""
+        self._organizations: Final = _Counts()
+        self._others: Final = _Counts()
+        """Of owners with a name too long for an organization's id, such as addresses."""
+        self._subjects: Final = HashedWindows()
+        """The named limits of the others: none of their counts pushes another out."""
         self.holds: Final = LocalHolds(fleet if mode == "local" else None, clock)
         """The holds of this process while the store is away."""
         self._decided = 0
         """Local decisions since the limits fell back."""
-        self.owing: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
+        self.owing: Final = self._organizations.owing
         """Organizations that may have uncharged local admissions."""
+        self.others_owing: Final = self._others.owing
+        """Other owners that may have them."""
         self._by_handle = BoundedDict[str, tuple[str, tuple[Window, ...]]](_ORGANIZATIONS_AT_MOST)
         """The organization and windows of each key that was limited here."""
         self.away: Final = BoundedDict[str, None](_ORGANIZATIONS_AT_MOST)
@@ -116,8 +136,9 @@ class LocalLimits:
             return
         with self._lock:
             instant = self._clock() if now is None else now
+            counts = self._of(organization)
             if windows:
-                noted = self._noted.get(organization)
+                noted = counts.noted.get(organization)
                 if (
                     noted is None
                     or noted.windows is not windows
@@ -131,9 +152,13 @@ class LocalLimits:
             if limits is not None:
                 limits = limits.at(reading.now, organization)
                 if reading.allowed:
-                    self._windows.hit_limited(organization, (), _any_number(limits), instant, cost)
+                    if counts is self._others:
+                        self._subjects.count(organization, limits, instant, cost)
+                    else:
+                        any_number = _any_number(limits)
+                        counts.windows.hit_limited(organization, (), any_number, instant, cost)
                 for field, used in zip(limits.fields, reading.used[len(windows) :], strict=True):
-                    self._named[organization, field] = used, instant
+                    counts.named[organization, field] = used, instant
 
     def fall_back(
         self,
@@ -248,7 +273,7 @@ class LocalLimits:
             if limits is not None:
                 limits = limits.at(instant, organization)
                 limits = limits._replace(windows=self._shares(limits.windows))
-            return self._windows.peek(organization, self._shares(windows), instant, limits)
+            return self._peek(organization, self._shares(windows), instant, limits)
 
     async def flush(
         self,
@@ -268,22 +293,24 @@ class LocalLimits:
             hit: the store's ``hit``. A charge of unknown outcome is not repeated (D33).
             now: the instant in microseconds; None: by the clock.
         """
-        if organization not in self.owing:
+        counts = self._of(organization)
+        if organization not in counts.owing:
             return
+        owed_windows, owed_limits = counts.owed, counts.owed_limits
         with self._lock:
-            if self.owing.pop(organization, _SETTLED) is _SETTLED:
+            if counts.owing.pop(organization, _SETTLED) is _SETTLED:
                 return
             instant = self._clock() if now is None else now
-            used = self._owed.peek(organization, windows, instant).used if windows else ()
+            used = owed_windows.peek(organization, windows, instant).used if windows else ()
             due = [
-                (limits, self._owed.peek(organization, (), instant, limits).used)
-                for limits in self._owed_limits.pop(organization, {})
+                (limits, owed_windows.peek(organization, (), instant, limits).used)
+                for limits in owed_limits.pop(organization, {})
             ]
             if windows:
-                self._owed.take(organization)
-            elif organization in self._owed:
-                self.owing[organization] = None
-            self._owed.limits.remove(organization)
+                owed_windows.take(organization)
+            elif organization in owed_windows:
+                counts.owing[organization] = None
+            owed_windows.limits.remove(organization)
         if owed := min(used, default=0):
             await self._charge(hit, organization, windows, owed, now)
         for limits, used in due:
@@ -335,14 +362,15 @@ class LocalLimits:
 
     def _note_anew(self, organization: str, windows: tuple[Window, ...], instant: int) -> _Noted:
         self._count_noted(organization)
-        noted = self._noted[organization] = _Noted(windows, instant)
+        noted = self._of(organization).noted[organization] = _Noted(windows, instant)
         return noted
 
     def _count_noted(self, organization: str) -> _Noted | None:
         """Move noted admissions to the windows, and return the store's latest answers."""
-        noted = self._noted.get(organization)
+        counts = self._of(organization)
+        noted = counts.noted.get(organization)
         if noted is not None and noted.cost:
-            self._windows.hit(organization, _unlimited(noted.windows), noted.last, noted.cost)
+            counts.windows.hit(organization, _unlimited(noted.windows), noted.last, noted.cost)
             noted.cost = 0
         return noted
 
@@ -365,11 +393,11 @@ class LocalLimits:
                     cost,
                     None if limits is None else _any_number(limits),
                 )
-                reading = self._windows.peek(organization, windows, instant, limits)
+                reading = self._peek(organization, windows, instant, limits)
                 return reading._replace(allowed=True, refused_by=None, wait=0)
             shares = self._shares(windows)
             if noted is not None and noted.windows == windows:
-                own = self._windows.peek(organization, windows, instant).used
+                own = self._peek(organization, windows, instant).used
                 shares = _within_reading(shares, windows, noted, own, instant)
             named = None if limits is None else self._limit_shares(organization, limits, instant)
             reading = self._hit(organization, shares, instant, cost, named)
@@ -389,26 +417,46 @@ class LocalLimits:
         cost: int,
         limits: LimitWindows | None,
     ) -> Reading:
+        counts = self._of(organization)
         if limits is None:
-            return self._windows.hit(organization, windows, instant, cost)
-        return self._windows.hit_limited(organization, windows, limits, instant, cost)
+            return counts.windows.hit(organization, windows, instant, cost)
+        if counts is self._others:
+            return self._subjects.hit(organization, limits, instant, cost)
+        return counts.windows.hit_limited(organization, windows, limits, instant, cost)
+
+    def _peek(
+        self,
+        organization: str,
+        windows: tuple[Window, ...],
+        instant: int,
+        limits: LimitWindows | None = None,
+    ) -> Reading:
+        counts = self._of(organization)
+        if limits is not None and counts is self._others:
+            return self._subjects.peek(organization, limits, instant)
+        return counts.windows.peek(organization, windows, instant, limits)
+
+    def _of(self, owner: str) -> _Counts:
+        return self._organizations if len(owner) <= ID_MAX_LENGTH else self._others
 
     def _note_locally(self, organization: str, limits: LimitWindows, cost: int) -> None:
         """Add a local admission to what the store told of named limits."""
+        named = self._of(organization).named
         for field in limits.fields:
-            told = self._named.get((organization, field))
+            told = named.get((organization, field))
             if told is not None:
-                self._named[organization, field] = told[0] + cost, told[1]
+                named[organization, field] = told[0] + cost, told[1]
 
     def _limit_shares(self, organization: str, limits: LimitWindows, instant: int) -> LimitWindows:
         """Return named limits with this process's shares, within the store's latest answers."""
         shares: list[Window] = []
-        own = self._windows.peek(organization, (), instant, limits).used
+        named = self._of(organization).named
+        own = self._peek(organization, (), instant, limits).used
         of_process = self._shares(limits.windows)
         for field, window, share, mine in zip(
             limits.fields, limits.windows, of_process, own, strict=True
         ):
-            told = self._named.get((organization, field))
+            told = named.get((organization, field))
             limit, most = window.limit, share.limit
             is_fresh = told is not None and 0 <= instant - told[1] < window.span
             if is_fresh and told is not None and limit is not None and most is not None:
@@ -424,13 +472,14 @@ class LocalLimits:
         cost: int,
         limits: LimitWindows | None = None,
     ) -> None:
+        counts = self._of(organization)
         if windows:
-            self._owed.hit(organization, _unlimited(windows), instant, cost)
+            counts.owed.hit(organization, _unlimited(windows), instant, cost)
         if limits is not None:
-            self._owed.hit_limited(organization, (), _any_number(limits), instant, cost)
-            owed = self._owed_limits.get(organization) or {}
-            self._owed_limits[organization] = owed | dict.fromkeys(by_limit(limits))
-        self.owing[organization] = None
+            counts.owed.hit_limited(organization, (), _any_number(limits), instant, cost)
+            owed = counts.owed_limits.get(organization) or {}
+            counts.owed_limits[organization] = owed | dict.fromkeys(by_limit(limits))
+        counts.owing[organization] = None
 
     def _shares(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
         """Return the windows with this process's share of each limit: at least one request."""

@@ -274,7 +274,7 @@ class ResilientStore(Wrapper):
             await refusals.learn_hit(organization, windows, cost, now, reading, asked, limits)
             if local is not None:
                 local.note(organization, windows, reading, cost, now, limits)
-                if local.owing:
+                if local.owing or local.others_owing:
                     await local.flush(organization, windows, self._hit, now)
             return reading
 
