@@ -56,8 +56,8 @@ def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch, rpm
         for _ in range(1 + number % 2):
             anonymous.charge(f"address {number}")
         clock.now += 1
-        assert len(anonymous._windows) <= 60
-        assert len(anonymous._spent) <= 30
+        assert len(anonymous._addresses._some) <= 60
+        assert len(anonymous._addresses.spent) <= 30
 
 
 def test_many_addresses_at_once_keep_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_many_addresses_at_once_keep_within_the_bound(monkeypatch: pytest.Monkey
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(anonymous._windows) <= 2 * at_most + at_most // 8
+    assert len(anonymous._addresses._some) <= 2 * at_most + at_most // 8
     assert 10 * kept < 40 * 2**20
 
 
@@ -126,7 +126,31 @@ def test_a_streak_ends_where_its_address_is_spent() -> None:
     refusal = anonymous.refuses("a")
     assert refusal is not None
     assert refusal.used == (200,) * 3
-    assert len(anonymous._windows) == 0
+    assert len(anonymous._addresses._some) == 0
+
+
+def test_the_addresses_of_an_ipv6_48_have_16_budgets_together_D24() -> None:
+    clock = HandClock()
+    anonymous = AnonymousLimits(PLAN, clock)
+    for _ in range(30):  # Refused ones cost the neighbours nothing.
+        anonymous.charge("2001:db8:1::/64")
+    for number in range(1, 16):
+        allowed = [anonymous.charge(f"2001:db8:1:{number:x}::/64").allowed for _ in range(4)]
+        assert allowed == [True] * 3 + [False]
+    assert anonymous.has_spent
+    for address in ("2001:db8:1::/64", "2001:db8:1:99::/64"):
+        refusal = anonymous.refuses(address)
+        assert refusal == anonymous.peek(address) == anonymous.charge(address)
+        assert refusal is not None
+        assert (refusal.allowed, refusal.remaining, refusal.refused_by) == (False, 0, 0)
+        assert refusal.used[0] == 3
+        assert refusal.wait == MINUTE
+    for address in ("2001:db8:2::/64", "192.0.2.1", "unix", "a:b"):
+        assert anonymous.refuses(address) is None
+        assert anonymous.charge(address).allowed
+    clock.now += MINUTE
+    assert anonymous.refuses("2001:db8:1:99::/64") is None
+    assert anonymous.charge("2001:db8:1:99::/64").allowed
 
 
 def test_exactly_the_budget_under_32_threads() -> None:

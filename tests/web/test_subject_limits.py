@@ -175,6 +175,25 @@ def test_an_ipv6_client_is_counted_by_its_network(serve: Callable[..., Get]) -> 
 
 
 @BOTH
+def test_the_addresses_of_an_ipv6_48_are_admitted_16_times_a_limit_D40(
+    serve: Callable[..., Get],
+) -> None:
+    service = Service()
+    get = serve(service)
+    for _ in range(40):  # Refused ones cost the neighbours nothing.
+        get("/login", "2001:db8:1::1")
+    statuses = [get("/login", f"2001:db8:1:{net:x}::1")[0] for net in range(1, 40)]
+    assert statuses == [200] * 30 + [429] * 9
+    status, headers, body = get("/login", "2001:db8:1:99::1")
+    assert (status, json.loads(body)["limits"]["limit"]) == (429, 32)
+    assert get("/login", "2001:db8:2::1")[0] == 200
+    assert get("/login", "192.0.2.1")[0] == 200
+    assert service.named("refused")[-1] == "login"
+    service.clock.now += int(headers["retry-after"]) * 1_000_000
+    assert get("/login", "2001:db8:1:99::1")[0] == 200
+
+
+@BOTH
 def test_attempts_with_wrong_keys_count_by_address_before_the_key(
     serve: Callable[..., Get],
 ) -> None:

@@ -39,6 +39,7 @@ def budget_of(client: str) -> str:
     return _bucket(client, read_address(client))
 
 
+@lru_cache(maxsize=4096)
 def network_of(address: str) -> str | None:
     """Return the IPv6 /48 of a result of :meth:`ClientAddresses.find`; None for IPv4.
 

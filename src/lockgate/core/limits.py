@@ -47,10 +47,11 @@ class Limit:
             ``"5/second;100/day"``. Each is an exact sliding window of a second to a day. Calendar
             quotas are ``"1000000/month"``, ``year``, ``calendar week`` and ``calendar day``.
         by: the subject. ``organization``, or each ``key`` of it; each client ``address``, an IPv6
-            client by its /64, with or without a key; each ``user`` of a session; or a function that
-            takes the request, a :class:`~lockgate.web.request.RequestView`, and returns a text to
-            count for, None for a request that does not count. It may be called more than once, is
-            called before the credential is verified, and must not wait.
+            client by its /64, and by its /48 16 times as much, with or without a key; each ``user``
+            of a session; or a function that takes the request, a
+            :class:`~lockgate.web.request.RequestView`, and returns a text to count for, None for a
+            request that does not count. It may be called more than once, is called before the
+            credential is verified, and must not wait.
         resolution: into how many parts a busy window is divided, as in
             :class:`~lockgate.Plan`; None stores every hit.
         soft: whether a calendar quota admits more than its limit. Its use is reported all the same,

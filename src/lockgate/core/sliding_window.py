@@ -98,6 +98,16 @@ def empty_state(windows: Iterable[Window]) -> State:
     return tuple(EMPTY for _ in windows)
 
 
+def times(number: int, windows: Iterable[Window]) -> tuple[Window, ...]:
+    """Return windows that admit this many times as much, up to :data:`LARGEST`."""
+    return tuple(
+        window
+        if window.limit is None
+        else window._replace(limit=min(number * window.limit, LARGEST))
+        for window in windows
+    )
+
+
 def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple[Reading, State]:
     """Admit ``cost`` in every window at once, or in none (D20).
 

@@ -3,23 +3,66 @@
 from typing import Final
 
 from ..clock import Clock, wall_clock
+from ..core.client_address import network_of
 from ..core.plans import Plan
-from ..core.sliding_window import Reading
+from ..core.sliding_window import Reading, Window, times
 from ..errors import StoreUnavailable
 from ..stores.memory.windows import LocalWindows
 from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 
 _ADDRESSES_AT_MOST: Final = 25_000
 _SPENT_AT_MOST: Final = 5_000
+_OF_A_NETWORK: Final = 16
+"""How many budgets the addresses of one IPv6 /48 have together."""
+
+
+class _Budgets:
+    """Budgets by name. Callers hold a lock around every call.
+
+    Memory is bounded by two tables, each of two generations (:class:`LocalWindows`). A name moves
+    to the second table when it has spent its budget. So the number of names alone pushes no spent
+    one out: that takes as many others as the second table holds, each of which has spent a whole
+    budget as well.
+    """
+
+    def __init__(self, windows: tuple[Window, ...]) -> None:
+        self.windows: Final = windows
+        self._some: Final = LocalWindows(_ADDRESSES_AT_MOST)
+        self.spent: Final = LocalWindows(_SPENT_AT_MOST)
+
+    def charge(self, name: str, now: int) -> Reading:
+        """Charge one request and return the reading; a refusal is not charged."""
+        table = self._table(name)
+        reading = table.hit(name, self.windows, now, 1)
+        if reading.remaining == 0 and table is self._some:
+            state = table.take(name)
+            assert state is not None, "it was just charged"
+            self.spent.put(name, state, now)
+        return reading
+
+    def peek(self, name: str, now: int) -> Reading:
+        """Return the reading of a name without charging it."""
+        return self._table(name).peek(name, self.windows, now)
+
+    def refuses(self, name: str, now: int) -> Reading | None:
+        """Return the reading that refuses a name; None while it has some budget left."""
+        if name not in self.spent:
+            return None
+        reading = self.spent.peek(name, self.windows, now)
+        return None if reading.allowed else reading
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._table(name)
+
+    def _table(self, name: str) -> LocalWindows:
+        return self.spent if name in self.spent else self._some
 
 
 class AnonymousLimits:
     """Count public requests, or failures, of each client address against one plan.
 
-    Memory is bounded by two tables, each of two generations (:class:`LocalWindows`). An address
-    moves to the second table when it has spent its budget. So the number of addresses alone pushes
-    no spent address out: that takes as many other addresses as the second table holds, each of
-    which has spent a whole budget as well.
+    The addresses of an IPv6 /48, which commonly belong to one site, have 16 budgets together: its
+    owner has 65,536 of the /64 that addresses are counted by.
 
     Args:
         plan: the budget of one address.
@@ -30,8 +73,8 @@ class AnonymousLimits:
         self.plan: Final = plan
         self._clock = clock or wall_clock
         self._lock = own_lock()
-        self._windows = LocalWindows(_ADDRESSES_AT_MOST)
-        self._spent = LocalWindows(_SPENT_AT_MOST)
+        self._addresses: Final = _Budgets(plan.windows)
+        self._networks: Final = _Budgets(times(_OF_A_NETWORK, plan.windows))
         self._proving: dict[str, int] = {}
         limits = [window.limit for window in plan.windows if window.limit is not None]
         self._whole: Final = min(limits, default=None)
@@ -44,31 +87,62 @@ class AnonymousLimits:
     def charge(self, address: str) -> Reading:
         """Charge one request to an address and return its reading; a refusal is not charged."""
         with self._lock:
-            table, now = self._table(address), self._clock()
-            reading = table.hit(address, self.plan.windows, now, 1)
-            if reading.remaining == 0 and table is self._windows:
-                state = table.take(address)
-                assert state is not None, "it was just charged"
-                self._spent.put(address, state, now)
+            now = self._clock()
+            network = network_of(address) if ":" in address else None
+            if network is None:
+                return self._addresses.charge(address, now)
+            refusal = self._refused_by_network(address, network, now)
+            if refusal is not None:
+                return refusal
+            reading = self._addresses.charge(address, now)
+            if reading.allowed:  # An address that is refused costs its neighbours nothing.
+                self._networks.charge(network, now)
             return reading
 
     @property
     def has_spent(self) -> bool:
-        """Return whether any address has spent its budget lately."""
-        return len(self._spent) > 0
+        """Return whether any address or network has spent its budget lately."""
+        return len(self._addresses.spent) > 0 or len(self._networks.spent) > 0
 
     def peek(self, address: str) -> Reading:
         """Return the reading of an address without charging it."""
         with self._lock:
-            return self._table(address).peek(address, self.plan.windows, self._clock())
+            now = self._clock()
+            network = network_of(address) if ":" in address else None
+            if network is not None:
+                refusal = self._refused_by_network(address, network, now)
+                if refusal is not None:
+                    return refusal
+            return self._addresses.peek(address, now)
 
     def refuses(self, address: str) -> Reading | None:
         """Return the reading that refuses an address; None while it has some budget left."""
         with self._lock:
-            if address not in self._spent:
+            network = network_of(address) if ":" in address else None
+            if network is None and address not in self._addresses.spent:
                 return None
-            reading = self._spent.peek(address, self.plan.windows, self._clock())
-        return None if reading.allowed else reading
+            now = self._clock()
+            refusal = self._addresses.refuses(address, now)
+            if refusal is None and network is not None:
+                refusal = self._refused_by_network(address, network, now)
+            return refusal
+
+    def _refused_by_network(self, address: str, network: str, now: int) -> Reading | None:
+        """Return the reading that refuses an address whose network has spent its budgets, or None.
+
+        It shows the budget of the address as spent.
+        """
+        refusal = self._networks.refuses(network, now)
+        if refusal is None:
+            return None
+        index = refusal.refused_by
+        used = [
+            window.limit if place == index and window.limit is not None else used
+            for place, (window, used) in enumerate(
+                zip(self.plan.windows, self._addresses.peek(address, now).used, strict=True)
+            )
+        ]
+        return refusal._replace(used=tuple(used), tightest=index)
 
     def proving(self, address: str) -> "Proof":
         """Hold one unit of an address's remaining budget while a credential is looked up.
@@ -105,13 +179,9 @@ class AnonymousLimits:
 
     def _left(self, address: str) -> int | None:
         """Return the remaining budget of an address; None: it has no limit."""
-        table = self._table(address)
-        if address not in table:  # Most addresses have never failed.
+        if address not in self._addresses:  # Most addresses have never failed.
             return self._whole
-        return table.peek(address, self.plan.windows, self._clock()).remaining
-
-    def _table(self, address: str) -> LocalWindows:
-        return self._spent if address in self._spent else self._windows
+        return self._addresses.peek(address, self._clock()).remaining
 
 
 class Proof:

@@ -1,16 +1,18 @@
 """Named limits by a subject outside any organization: an address, a user, a host's own (D40)."""
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from logging import WARNING
 from typing import Final
 
 from ..clock import Clock, wall_clock
+from ..core.client_address import network_of
 from ..core.digests import Peppers
 from ..core.hashed_windows import HashedWindows, RecentOwners
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit, windows_of
 from ..core.rate_limit_headers import rate_limit_exceeded
-from ..core.sliding_window import Reading, Window, empty_state, hit
+from ..core.sliding_window import Reading, Window, empty_state, hit, times
 from ..core.timestamps import HOUR
 from ..events import Events, OnceAMinute
 from ..stores.base import Store
@@ -21,6 +23,8 @@ NEW_AN_HOUR: Final = 10_000
 """The most subjects of one limit that a process has not counted lately and yet brings to the store,
 in any hour. Each leaves rows there for up to two days. A limit that is flooded takes 4 MB, and 5 MB
 for each of its windows."""
+_OF_A_NETWORK: Final = 16
+"""How many times a limit by address the addresses of one IPv6 /48 are admitted together."""
 _APART_AT_MOST: Final = 16
 """The most limits whose new subjects are bounded apart, so those of all are bounded."""
 _REMEDY: Final = (
@@ -44,6 +48,9 @@ class SubjectLimits:
     (:class:`HashedWindows`); one that shares its cells with others is refused sooner. The event
     ``subjects_fell_back`` reports that once a minute. Other limits are counted in the store all the
     while, those of the same subject included.
+
+    The addresses of an IPv6 /48, which commonly belong to one site, are also counted together, by
+    this process alone.
 
     Args:
         store: keeps the windows.
@@ -69,6 +76,7 @@ class SubjectLimits:
         self._lock = own_lock()
         self._new: Final[dict[str, _NewSubjects]] = {}
         """The new subjects of each limit, by its name."""
+        self._networks: Final = HashedWindows()
 
     def owner(self, kind: str, subject: str) -> str:
         """Return the name by which a store keeps the windows of a subject."""
@@ -78,7 +86,7 @@ class SubjectLimits:
         """Charge the limits of one subject, all or none.
 
         Those whose new subjects this process counts alone are charged before the others, and stay
-        charged where another one refuses.
+        charged where another one refuses. The /48 of an address is charged where it is admitted.
 
         Args:
             kind: what the subject is, such as ``address``: equal names of two kinds count apart.
@@ -90,7 +98,15 @@ class SubjectLimits:
             RateLimitExceeded: a window is full.
             StoreUnavailable: the store did not answer, and local limits do not apply.
         """
-        owner = self.owner(kind, subject)
+        network = network_of(subject) if kind == "address" and ":" in subject else None
+        given = tuple(limits)
+        if network is not None:
+            self._check_network(network, given, cost)
+        await self._charge(self.owner(kind, subject), given, cost)
+        if network is not None:  # An address that is refused costs its neighbours nothing.
+            self._count_network(network, given, cost)
+
+    async def _charge(self, owner: str, limits: tuple[Limit, ...], cost: int) -> None:
         shared = tuple([one for one in limits if not self._charge_alone(owner, one, cost)])
         if not shared:
             return
@@ -101,6 +117,19 @@ class SubjectLimits:
         if not reading.allowed:
             raise rate_limit_exceeded((), reading, cost, named.at(reading.now))
         self._tell(owner, named, reading, cost)
+
+    def _check_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
+        now = (self._clock or wall_clock)()
+        windows = _of_network(limits).at(now)
+        with self._lock:
+            reading = self._networks.peek(network, windows, now, cost)
+        if not reading.allowed:
+            raise rate_limit_exceeded((), reading, cost, windows)
+
+    def _count_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
+        now = (self._clock or wall_clock)()
+        with self._lock:
+            self._networks.count(network, _of_network(limits).at(now), now, cost)
 
     def _charge_alone(self, owner: str, limit: Limit, cost: int) -> bool:
         """Charge a new subject in this process, if the limit has no room for it in the store.
@@ -146,6 +175,13 @@ class SubjectLimits:
                 new = [*self._new.values()][number % _APART_AT_MOST]
             self._new[name] = new
         return new
+
+
+@lru_cache(1024)
+def _of_network(limits: tuple[Limit, ...]) -> LimitWindows:
+    """Return the windows of limits by address for an IPv6 /48."""
+    named = windows_of(limits)
+    return named._replace(windows=times(_OF_A_NETWORK, named.windows))
 
 
 class _NewSubjects:
