@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
 from typing import Any
 
@@ -64,6 +65,9 @@ class Asking:
 
     async def pause(self) -> None:
         pass
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
 
 def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal | None]:

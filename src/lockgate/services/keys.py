@@ -1,12 +1,11 @@
 """Keys: create and list them, remove and seal rows (D8 to D10); see also key_changes.py."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from heapq import merge, nsmallest
-from itertools import islice
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from heapq import nsmallest
+from typing import Final, NamedTuple, TypeVar
 
 from ..core.allowed_addresses import read_addresses
-from ..core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
+from ..core.api_keys import ApiKey, KeyDetails, KeyState, read_lifetime
 from ..core.changes import drafted_change, key_fields
 from ..core.key_format import check_handle
 from ..core.key_search import matches
@@ -17,9 +16,11 @@ from ..errors import ConfigurationError
 from ..stores.answers import Page
 from ..stores.base import PAGE_AT_MOST, Store
 from ..stores.committed import committing, made_or_raised
+from ..stores.runtime.turns import turn
 from ..sync import pause
 from .cursors import check_limit, read_cursor, write_cursor
 from .key_changes import KeyChanges
+from .key_overview import READ_AT_ONCE, KeyOverview, Turn, order, position
 from .key_search import KeysFound, find, of_user
 from .new_keys import (
     CreatedKey,
@@ -32,14 +33,11 @@ from .new_keys import (
 )
 from .store_errors import asking
 
+T = TypeVar("T")
+
 LISTED_BY_DEFAULT: Final = 100
-ENDED_SHOWN: Final = 1000
-"""Revoked and expired keys in an overview: the newest (D45)."""
 _SCANNED_AT_ONCE: Final = 500
 _ENDING_SHOWN: Final = 10
-_READ_AT_ONCE: Final = 100
-"""Keys that one call of the store returns on a walk through all keys: decoding them takes about
-3 ms."""
 
 
 class KeyPage(NamedTuple):
@@ -76,7 +74,7 @@ async def sample(store: Store, organization: str, limit: int, now: int | None) -
     live = await store.list_live(organization, limit, None, now)
     newest = await store.list(organization, limit + 1)
     found = {key.id: key for key in [*live, *newest]}
-    return sorted([*found.values()][:limit], key=_order), len(found) > limit
+    return sorted([*found.values()][:limit], key=order), len(found) > limit
 
 
 class Keys(KeyChanges):
@@ -194,17 +192,17 @@ class Keys(KeyChanges):
         keys: Page = []
         with asking(self._events):
             while len(keys) <= limit:  # The extra key shows whether there is another page.
-                asked = _READ_AT_ONCE if chosen else min(limit + 1 - len(keys), PAGE_AT_MOST)
+                asked = READ_AT_ONCE if chosen else min(limit + 1 - len(keys), PAGE_AT_MOST)
                 page = await self._store.list(organization, asked, after)
                 keys += filter(is_wanted, page)
                 if len(page) < asked:
                     break
-                after = _position(page[-1])
+                after = position(page[-1])
                 if chosen:
                     await pause()
         self._retention.used()
         more = len(keys) > limit
-        last = write_cursor(_position(keys[limit - 1]), seal, of) if more else None
+        last = write_cursor(position(keys[limit - 1]), seal, of) if more else None
         return KeyPage(keys[:limit], last)
 
     async def find(
@@ -246,62 +244,40 @@ class Keys(KeyChanges):
         with asking(self._events):
             return await of_user(self._store, self._format, user, limit, cursor)
 
-    async def overview(
-        self, organization: str, pause: Callable[[], Awaitable[None]] = pause
-    ) -> Page:
+    async def overview(self, organization: str) -> Page:
         """Return all live keys and the newest 1,000 that ended: newest first, then by id (D45).
 
         Args:
             organization: its id.
-            pause: awaited every hundred keys, so that the event loop can serve other tasks.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        return [*await self.write_overview(organization, lambda key, _: key)]
+
+    async def write_overview(
+        self,
+        organization: str,
+        write: Callable[[ApiKey, int], T],
+        turn: Turn = turn,
+    ) -> Sequence[T]:
+        """Return what a function makes of each key of :meth:`overview`, in that order.
+
+        Args:
+            organization: its id.
+            write: called with each key and the present in microseconds. At most 100 keys are in
+                memory at once.
+            turn: each step is made within one, so that the event loop can serve other tasks.
 
         Raises:
             StoreUnavailable: the store did not answer.
         """
         now = await self.now()
-        shown: Page = []
-        ended, after = 0, None
         with asking(self._events):
-            while ended < ENDED_SHOWN:
-                page = await self._store.list(organization, _READ_AT_ONCE, after)
-                for key in page:
-                    after = _position(key)
-                    shown.append(key)
-                    ended += key.state(now) is not KeyState.ACTIVE
-                    if ended == ENDED_SHOWN:
-                        break
-                if len(page) < _READ_AT_ONCE:
-                    break
-                await pause()
-            if after is not None and ended == ENDED_SHOWN:
-                shown += await self._live_after(organization, after, now, pause)
+            reader = KeyOverview(self._store, now, lambda key: write(key, now), turn)
+            shown = await reader.read(organization)
         self._retention.used()
         return shown
-
-    async def _live_after(
-        self,
-        organization: str,
-        position: Position,
-        now: int,
-        pause: Callable[[], Awaitable[None]],
-    ) -> Page:
-        """Return the live keys that follow a position in the order of lists, in that order."""
-        runs: list[Page] = []
-        after: Position | None = None
-        while True:
-            page = await self._store.list_live(organization, _READ_AT_ONCE, after, now)
-            later = [key for key in page if _order(key) > (-position.instant, position.id)]
-            runs.append(sorted(later, key=_order))
-            if len(page) < _READ_AT_ONCE:
-                break
-            after = Position(page[-1].ends_at, page[-1].id)
-            await pause()
-        keys: Page = []
-        merged = merge(*runs, key=_order)
-        while some := [*islice(merged, _READ_AT_ONCE)]:
-            keys += some
-            await pause()
-        return keys
 
     @committing
     async def remove_ended(self) -> int:
@@ -408,12 +384,3 @@ class Keys(KeyChanges):
                     break
         self._events.emit("rows_sealed", sealed=sealed, refused=refused)
         return Sealing(sealed, refused)
-
-
-def _order(key: ApiKey) -> tuple[int, str]:
-    """Return the sort key of lists (D10)."""
-    return -key.created_at, key.id
-
-
-def _position(key: ApiKey) -> Position:
-    return Position(key.created_at, key.id)

@@ -1,11 +1,13 @@
 """The view of a request that an ASGI scope holds, and its body."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from urllib.parse import quote
 
 from starlette.types import Receive, Scope
 
 from ..errors import Header, PayloadTooLarge
+from ..stores.runtime.turns import turn
 from ..sync import pause
 from .request import below
 
@@ -74,6 +76,10 @@ class AsgiRequest:
     async def pause(self) -> None:
         """Let other tasks of the event loop run."""
         await pause()
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Return a turn in the event loop."""
+        return turn()
 
 
 def body_reader(receive: Receive) -> Callable[[int], Awaitable[bytes]]:

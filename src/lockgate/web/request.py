@@ -1,6 +1,7 @@
 """The view of a request that adapters give to framework-free code."""
 
 import re
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from ..gate import Gate
@@ -78,6 +79,10 @@ class RequestView(Protocol):
 
     async def pause(self) -> None:
         """Let other requests continue, where they share a thread with this one."""
+        ...
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Return the context of one step of a long list, likewise."""
         ...
 
 

@@ -1,6 +1,7 @@
 """The view of a request that a WSGI environment holds, and its body."""
 
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import lru_cache
 from typing import Any
 from wsgiref.types import WSGIEnvironment
@@ -69,6 +70,10 @@ class WsgiRequest:
 
     async def pause(self) -> None:
         """Nothing else is served in this thread."""
+
+    def turn(self) -> AbstractAsyncContextManager[None]:
+        """Return a context without effect, likewise."""
+        return nullcontext()
 
 
 def _values(joined: str | None) -> list[bytes]:

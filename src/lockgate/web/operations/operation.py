@@ -57,7 +57,8 @@ class Endpoint(NamedTuple):
     method: str
     path: str
     rule: Rule
-    handler: Callable[[Call], Awaitable[BaseModel]]
+    handler: Callable[[Call], Awaitable[BaseModel | bytes]]
+    """Returns the body of the answer; bytes: as JSON."""
     summary: str
     response: type[BaseModel]
     status: int = 200

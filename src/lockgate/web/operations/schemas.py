@@ -150,9 +150,9 @@ async def listed(
     """
     entries: list[KeyInList] = []
     for start in range(0, len(keys), _AT_ONCE):
-        await caller.pause()
-        some = keys[start : start + _AT_ONCE]
-        entries += [shown(KeyInList, key, now, events) for key in some]
+        async with caller.turn():
+            some = keys[start : start + _AT_ONCE]
+            entries += [shown(KeyInList, key, now, events) for key in some]
     return entries
 
 
@@ -293,22 +293,26 @@ class Error(Out):
     )
 
 
-async def rendered(value: BaseModel, caller: RequestView) -> bytes:
-    """Return a body as JSON; a list some entries at a time, as there may be thousands (G5)."""
+async def rendered(value: BaseModel | bytes, caller: RequestView) -> bytes:
+    """Return a body as JSON; a list some entries at a time, as there may be hundreds (G5)."""
+    if isinstance(value, bytes):
+        return value
     data: object = getattr(value, "data", None)
     if not isinstance(data, list):
-        return value.model_dump_json(by_alias=True).encode()
+        return written(value)
     entries = cast(list[BaseModel], data)
     parts: list[bytes] = []
     for start in range(0, len(entries), _AT_ONCE):
-        await caller.pause()
-        parts += [
-            entry.model_dump_json(by_alias=True).encode()
-            for entry in entries[start : start + _AT_ONCE]
-        ]
+        async with caller.turn():
+            parts += map(written, entries[start : start + _AT_ONCE])
     others = value.model_dump_json(exclude={"data"}, by_alias=True).encode()
     end = b"}" if others == b"{}" else b"," + others[1:]
     return b'{"data":[' + b",".join(parts) + b"]" + end
+
+
+def written(value: BaseModel) -> bytes:
+    """Return a model as JSON."""
+    return value.model_dump_json(by_alias=True).encode()
 
 
 def written_instant(instant: int | None) -> str | None:
