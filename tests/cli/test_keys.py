@@ -12,6 +12,7 @@ import pytest
 from lockgate.cli import main
 from lockgate.cli.output import print_fields
 from lockgate.core.key_format import KeyFormat
+from lockgate.services import keys as keys_of_gate
 
 from .calling import Said, done
 
@@ -495,3 +496,20 @@ def test_changes_since_an_instant_are_told_and_a_removed_limit_reads_no_limit(
     for wrong in ("yesterday", "24", "-1h", "2026-13-01"):
         assert main(["audit", "org_1", f"--since={wrong}"]) == 2
         assert "write 2026-11-23" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_list_by_label_goes_past_the_keys_that_one_page_reads_G10(
+    capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keys_of_gate, "_STEPS_AT_MOST", 1)
+    monkeypatch.setattr(keys_of_gate, "READ_AT_ONCE", 2)
+    for label in ("team=ci", "team=web", "team=ci", "team=web", "team=web", "team=web"):
+        done(capsys, "keys", "create", "org_1", "a", "--label", label)
+    listed = done(capsys, "keys", "list", "org_1", "--label", "team=ci")
+    assert ([key["name"] for key in listed["keys"]], listed["next_cursor"]) == (["a", "a"], None)
+    listed = done(capsys, "keys", "list", "org_1", "--label", "team=ci", "--limit", "1")
+    cursor = listed["next_cursor"]
+    assert len(listed["keys"]) == 1 and cursor is not None
+    rest = done(capsys, "keys", "list", "org_1", "--label", "team=ci", "--cursor", cursor)
+    assert len(rest["keys"]) == 1 and rest["keys"] != listed["keys"]

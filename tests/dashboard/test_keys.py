@@ -13,6 +13,7 @@ from lockgate import Actor, Plan, PlanBook, acting, run
 from lockgate.core.timestamps import DAY
 from lockgate.dashboard.key_rows import state_of
 from lockgate.options import KeyOptions
+from lockgate.services import keys as keys_of_gate
 from lockgate.sessions import Session
 
 from .consoles import ADA, PLACES, Console, make_gate, on_starlette
@@ -346,6 +347,23 @@ def test_keys_are_found_by_a_part_of_their_name_and_by_their_beginning() -> None
         assert found is not None
         person.get(found[1].replace("&amp;", "&")).sees("Worker 001", "match “WORKER”")
         person.get("/keys?q=none+such").sees("There are none.", "Show all keys", "Create new key")
+
+
+def test_a_search_continues_where_the_keys_of_one_page_end_G10(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keys_of_gate, "_STEPS_AT_MOST", 1)
+    monkeypatch.setattr(keys_of_gate, "READ_AT_ONCE", 3)
+    with on_starlette() as person:
+        for name in ("wanted", "b", "c", "d"):
+            run(person.gate.keys.create("org_1", name))
+        page = person.get("/keys?q=wanted")
+        page.sees("There are none among the keys that were searched so far.", "Next page")
+        found = re.search(r'rel="next" href="/settings([^"]+)"', page.html)
+        assert found is not None
+        page = person.get(found[1].replace("&amp;", "&"))
+        assert re.findall(r'"rowheader" scope="row"><a [^>]+>([^<]+)<', page.html) == ["wanted"]
+        assert "Next page" not in page.text and "First page" in page.text
 
 
 def test_a_search_takes_a_whole_name_and_no_whole_key(person: Console) -> None:

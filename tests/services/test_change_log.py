@@ -211,3 +211,27 @@ def test_an_organization_keeps_the_latest_records_only(gate: Gate) -> None:
     assert page.changes[0].number == LOGGED_AT_MOST + 10
     oldest = run(gate.store.change_log("org_1", 9, 16))
     assert [change.number for change in oldest] == [15, 14, 13, 12, 11]
+
+
+def test_a_page_of_the_changes_of_a_key_reads_a_part_of_the_log_and_the_next_continues_G10(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = run(gate.keys.create("org_1", "ci")).key
+    for number in range(2_600):
+        run(gate.organizations.place("org_1", "creator", rpm=number + 1))
+    read: list[int] = []
+    change_log = gate.store.change_log
+
+    async def counted(*arguments: Any) -> list[Change]:
+        page = await change_log(*arguments)
+        read.append(len(page))
+        return page
+
+    monkeypatch.setattr(gate.store, "change_log", counted)
+    first = run(gate.changes.list("org_1", key=key.id))
+    assert (first.changes, sum(read)) == ([], 2_500)
+    last = run(gate.changes.list("org_1", key=key.id, cursor=first.cursor))
+    assert [change.action for change in last.changes] == ["key_created"]
+    assert (last.cursor, sum(read)) == (None, 2_601)
+    page = run(gate.changes.list("org_1", limit=1000))
+    assert (len(page.changes), page.changes[-1].number) == (1000, 1602)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockgate import Gate, MemoryStore, run
+from lockgate.core.api_keys import ApiKey
 from lockgate.core.imported_keys import ImportedKeyFormat
 from lockgate.core.row_seals import sealed_draft
 from lockgate.errors import InvalidRequest
@@ -109,6 +110,27 @@ def test_a_key_of_another_system_is_found_by_its_prefix_and_text(
             assert ([key.name for key in found.keys], found.by) == (["ci"], by)
         assert not drive(gate.keys.find("sk_ab")).keys
         drive(gate.close())
+
+
+def test_a_page_of_the_keys_of_a_user_reads_a_hundred_accounts_and_the_next_continues_G10(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, factory = MemoryStore(), Factory()
+    for number in range(105):
+        id = f"org_{number:03}"
+        run(store.register(factory.account(id), factory.draft(id)))
+        run(store.claim_if_unclaimed(id, "ada", revoke=False, keep_token=False))
+    gate, asked = Gate(store, brand="acme"), list[str]()
+
+    async def without_keys(organization: str, limit: int, after: object = None) -> list[ApiKey]:
+        asked.append(organization)
+        return []
+
+    monkeypatch.setattr(gate.store, "list", without_keys)
+    first = run(gate.keys.of_user("ada"))
+    assert (first.keys, len({*asked})) == ([], 100)
+    last = run(gate.keys.of_user("ada", cursor=first.cursor))
+    assert (last.keys, last.cursor, len({*asked})) == ([], None, 105)
 
 
 @pytest.mark.parametrize("cursor", ["", "*", "a" * 801, "a", "_w"])

@@ -154,6 +154,30 @@ def all_of_one(store: Piled) -> list[ApiKey]:
     return [key for key in all_of(store) if key.organization == "org_1"]
 
 
+@pytest.mark.parametrize(
+    "chosen", [{"state": KeyState.ACTIVE}, {"matching": "none such"}, {"labels": {"a": "b"}}]
+)
+def test_a_page_of_chosen_keys_reads_a_thousand_at_most_and_the_next_continues_G10(
+    piled: Piled, read: list[str], chosen: Any
+) -> None:
+    bench = Bench(store=piled)
+    bench.clock.now = LATER
+    everything = all_of_one(piled)
+    right = [
+        key.id for key in everything if "state" in chosen and key.state(LATER).value == "active"
+    ]
+    found: list[str] = []
+    page, pages = KeyPage([], None), 0
+    while pages == 0 or page.cursor is not None:
+        read.clear()
+        page = run(bench.gate.keys.list("org_1", limit=100, cursor=page.cursor, **chosen))
+        assert len(read) <= 1000
+        found += [key.id for key in page.keys]
+        pages += 1
+    assert sorted(found) == sorted(right)
+    assert pages == -(-len(everything) // 1000)
+
+
 def test_the_last_page_has_no_cursor(piled: Piled) -> None:
     bench = Bench(store=piled)
     bench.clock.now = LATER

@@ -11,6 +11,7 @@ from ..core.plan_changes import headline
 from ..core.plans import LIMITS
 from ..core.timestamps import iso8601
 from ..services.change_log import CHANGES_BY_DEFAULT, ChangePage
+from .entries import read_entries
 from .instants import read_since
 from .organizations import note_unknown
 from .output import json_option, print_json, print_table
@@ -48,8 +49,11 @@ def audit(
     """Show who changed the keys, the plan and the account of ORGANIZATION: newest first."""
     gate = gate_of(named, store)
 
+    async def ask(wanted: int, before: str | None) -> ChangePage:
+        return await gate.changes.list(organization, key=key, limit=wanted, cursor=before)
+
     async def work() -> ChangePage:
-        page = await gate.changes.list(organization, key=key, limit=limit, cursor=cursor)
+        page = ChangePage(*await read_entries(ask, limit, cursor, "Reading changes"))
         if not page.changes:
             await note_unknown(gate, organization)
         return page if since is None else _from(page, since.before(await gate.now()))

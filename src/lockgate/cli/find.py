@@ -11,8 +11,9 @@ from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
 from ..services.key_search import KeysFound
+from .entries import read_entries
 from .keys import document_of
-from .output import json_option, pasted, print_json, print_table, progress, read_secret
+from .output import json_option, pasted, print_json, print_table, read_secret
 from .settings import call, gate_of, gate_option, store_option
 
 _IN_HISTORY = (
@@ -55,9 +56,7 @@ def find_keys(
     wanted = read_secret("Key, prefix or id: ") if asks else prefix or ""
 
     async def work() -> tuple[KeysFound, int]:
-        if user is not None:
-            return await gate.keys.of_user(user, limit=limit, cursor=cursor), await gate.now()
-        return await found_keys(gate, wanted, limit, cursor), await gate.now()
+        return await found_keys(gate, wanted, limit, cursor, user), await gate.now()
 
     found, now = call(gate, work)
     if as_json:
@@ -100,17 +99,22 @@ def none_found(wanted: str, format: KeyFormat) -> str:
     return "No key was found."
 
 
-async def found_keys(gate: Gate, wanted: str, limit: int, cursor: str | None) -> KeysFound:
-    """Walk through all keys until there are enough."""
-    keys: list[ApiKey] = []
-    with progress("Searching") as show:
-        while True:
-            found = await gate.keys.find(wanted, limit=limit - len(keys), cursor=cursor)
-            keys += found.keys
-            cursor = found.cursor
-            show(f"{len(keys)} found")
-            if cursor is None or len(keys) >= limit:
-                return found._replace(keys=keys)
+async def found_keys(
+    gate: Gate, wanted: str, limit: int, cursor: str | None, user: str | None = None
+) -> KeysFound:
+    """Walk through all keys, or through those of a user, until there are enough."""
+    found = KeysFound([], cursor, "text")
+
+    async def ask(left: int, after: str | None) -> tuple[list[ApiKey], str | None]:
+        nonlocal found
+        if user is not None:
+            found = await gate.keys.of_user(user, limit=left, cursor=after)
+        else:
+            found = await gate.keys.find(wanted, limit=left, cursor=after)
+        return found.keys, found.cursor
+
+    keys, after = await read_entries(ask, limit, cursor, "Searching")
+    return KeysFound(keys, after, found.by)
 
 
 def _print(found: list[ApiKey], now: int) -> None:

@@ -12,6 +12,7 @@ from ..gate import Gate
 from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, RotatedKey, Unchanged
 from ..services.keys import KeyPage
 from ..services.new_keys import CreatedKey
+from .entries import read_entries
 from .imports import import_keys
 from .key_options import (
     addresses_option,
@@ -106,8 +107,11 @@ def list_keys(
     """List the keys of ORGANIZATION, whichever their state: newest first."""
     gate = gate_of(named, store)
 
+    async def ask(wanted: int, after: str | None) -> KeyPage:
+        return await gate.keys.list(organization, limit=wanted, cursor=after, labels=labels)
+
     async def work() -> tuple[KeyPage, int]:
-        page = await gate.keys.list(organization, limit=limit, cursor=cursor, labels=labels)
+        page = KeyPage(*await read_entries(ask, limit, cursor, "Reading keys"))
         if not page.keys:
             await note_unknown(gate, organization)
         return page, await gate.now()

@@ -16,13 +16,14 @@ from ..core.timestamps import iso8601
 from ..errors import InvalidRequest, Problem, StoreError, StoreUnavailable
 from ..gate import Gate
 from ..services.explanations import LeasesExplanation, leases_of
-from ..services.organizations import ListedOrganization, OrganizationPage, OwnLimits
+from ..services.organizations import OrganizationPage, OwnLimits
 from ..services.rate_limit_status import LimitUsage, WindowUsage, status_of
 from ..stores.answers import UnreadableState
 from ..stores.committed import read_after_commit
 from ..stores.resilience.failures import is_outage, kind_of
+from .entries import read_entries
 from .instants import read_end
-from .output import json_option, plain, print_fields, print_json, print_table, progress
+from .output import json_option, plain, print_fields, print_json, print_table
 from .settings import (
     BUILT_IN,
     UNAVAILABLE,
@@ -328,16 +329,11 @@ def _unknown(gate: Gate, organization: str) -> str:
 
 async def _page(gate: Gate, limit: int, cursor: str | None, plan: str | None) -> OrganizationPage:
     """Walk through all organizations until there are enough."""
-    found: list[ListedOrganization] = []
-    with progress("Reading organizations") as shown:
-        while True:
-            wanted = limit - len(found)
-            page = await gate.organizations.list(limit=wanted, cursor=cursor, plan=plan)
-            found += page.organizations
-            cursor = page.cursor
-            shown(f"{len(found)} found")
-            if cursor is None or len(found) >= limit:
-                return OrganizationPage(found, cursor)
+
+    async def ask(wanted: int, after: str | None) -> OrganizationPage:
+        return await gate.organizations.list(limit=wanted, cursor=after, plan=plan)
+
+    return OrganizationPage(*await read_entries(ask, limit, cursor, "Reading organizations"))
 
 
 @contextmanager

@@ -65,6 +65,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "keys.filtered": "Keys with the label {label}",
         "keys.both": "Keys with the label {label} that match “{text}”",
         "keys.none_found": "There are none.",
+        "keys.none_yet": "There are none among the keys that were searched so far.",
         "keys.unfilter": "Show all keys",
         "keys.caption": "The API keys of this workspace, newest first",
         "column.name": "Name",

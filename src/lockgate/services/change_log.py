@@ -8,11 +8,14 @@ from ..core.sealed_texts import TextSeal
 from ..errors import InvalidRequest, Problem
 from ..events import Events
 from ..stores.base import PAGE_AT_MOST, Store
+from ..stores.runtime.turns import turn
 from .cursors import read_cursor, write_cursor
 from .store_errors import asking
 
 CHANGES_BY_DEFAULT: Final = 100
 _READ_AT_ONCE: Final = 250
+_STEPS_AT_MOST: Final = 10
+"""Calls of the store for one page."""
 _KIND: Final = "change"
 """Distinguishes the cursors of the change log from those of other lists."""
 
@@ -50,6 +53,8 @@ class Changes:
         """Return a page of the changes to the keys, plan and account of an organization.
 
         Newest first. Grants no access by itself: whether the caller may read it is up to the host.
+        A page of the changes of one key is the result of reading at most 2,500 records (G10): so it
+        may have fewer than ``limit``, or none, although it is not the last.
 
         Args:
             organization: its id.
@@ -65,19 +70,21 @@ class Changes:
             raise InvalidRequest([Problem("limit", f"Use 1 to {PAGE_AT_MOST}.")])
         before = None if cursor is None else self._read(cursor, organization)
         found: list[Change] = []
-        while len(found) <= limit:  # The extra record shows whether there is another page.
+        for _ in range(_STEPS_AT_MOST):
             missing = limit + 1 - len(found)
             asked = min(missing, _READ_AT_ONCE) if key is None else _READ_AT_ONCE
             with asking(self._events):
-                page = await self._store.change_log(organization, asked, before)
-            found += [change for change in page if key is None or change.concerns(key)]
-            if len(page) < asked:
+                async with turn():
+                    page = await self._store.change_log(organization, asked, before)
+                    found += [change for change in page if key is None or change.concerns(key)]
+            if len(found) > limit:  # The extra record shows that there is another page.
+                before = found[limit - 1].number
                 break
+            if len(page) < asked:
+                return ChangePage(found, None)
             before = page[-1].number
-        more = len(found) > limit
-        if not more:
-            return ChangePage(found, None)
-        last = Position(found[limit - 1].number, _KIND)
+        assert before is not None, "there was a step"
+        last = Position(before, _KIND)
         return ChangePage(found[:limit], write_cursor(last, self._seal, f"changes {organization}"))
 
     def _read(self, cursor: str, organization: str) -> int:
@@ -101,7 +108,8 @@ class Changes:
         before: int | None = None
         while True:
             with asking(self._events):
-                page = await self._store.change_log(organization, _READ_AT_ONCE, before)
+                async with turn():
+                    page = await self._store.change_log(organization, _READ_AT_ONCE, before)
             for change in page:
                 if change.creates(key):
                     return change

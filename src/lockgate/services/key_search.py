@@ -3,19 +3,21 @@
 import re
 from typing import Final, Literal, NamedTuple
 
-from ..core.api_keys import ApiKey, Position
+from ..core.api_keys import NEVER, ApiKey, Position
 from ..core.imported_keys import ImportedToken
 from ..core.key_format import KeyFormat
 from ..core.key_search import read_search
 from ..errors import InvalidFormat
 from ..stores.base import Store
-from ..sync import pause
+from ..stores.runtime.turns import turn
 from .cursors import check_limit, malformed, read_step, using_cursor, write_step
 
 _STEPS_AT_MOST: Final = 100
 """Steps of a walk that one call makes, so that its time is bounded."""
 _ACCOUNTS_AT_ONCE: Final = 20
 _SEARCH: Final = "search"
+_FIRST: Final = Position(NEVER, "-")
+"""The position before all keys of an account."""
 _PLACE: Final = re.compile(r"([0-9]{1,16}) ([!-~]{1,64}) ([0-9]{1,16}) (.{0,128})", re.DOTALL)
 
 
@@ -57,11 +59,11 @@ async def _search(
     step = read_step(cursor, format.peppers.cursors, _SEARCH)
     for _ in range(_STEPS_AT_MOST):
         with using_cursor(cursor):
-            keys, step = await store.search(wanted, limit - len(found), step)
-        found.update((key.id, key) for key in keys)
+            async with turn():
+                keys, step = await store.search(wanted, limit - len(found), step)
+                found.update((key.id, key) for key in keys)
         if step is None or len(found) >= limit or (by == "id" and found):
             break
-        await pause()
     if by == "id" and found:
         step = None
     return KeysFound([*found.values()], write_step(step, format.peppers.cursors, _SEARCH), by)
@@ -77,11 +79,12 @@ async def of_user(
     seal, of = format.peppers.cursors, f"keys of user {user}"
     step = read_step(cursor, seal, of)
     claimed, after = (None, None) if step is None else _read_place(step)
-    while True:
+    for _ in range(_STEPS_AT_MOST // _ACCOUNTS_AT_ONCE):
         accounts = await store.accounts_by_user(user, _ACCOUNTS_AT_ONCE, claimed)
         for account in accounts:
             wanted = limit - len(found)
-            page = await store.list(account.organization, wanted, after)
+            async with turn():
+                page = await store.list(account.organization, wanted, after)
             found += page
             if len(page) == wanted:
                 place = _write_place(claimed, Position(page[-1].created_at, page[-1].id))
@@ -89,11 +92,11 @@ async def of_user(
             claimed, after = Position(account.claimed_at or 0, account.organization), None
         if len(accounts) < _ACCOUNTS_AT_ONCE:
             return KeysFound(found, None, "user")
-        await pause()
+    return KeysFound(found, write_step(_write_place(claimed, _FIRST), seal, of), "user")
 
 
 def _write_place(claimed: Position | None, after: Position) -> str:
-    """Return the place of a page's last key: the account before its own, and the key."""
+    """Return the place to continue from: an account, and a key of the account that follows it."""
     at, organization = claimed or (0, "")
     return f"{after.instant} {after.id} {at} {organization}"
 

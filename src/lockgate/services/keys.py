@@ -5,7 +5,7 @@ from heapq import nsmallest
 from typing import Final, NamedTuple, TypeVar
 
 from ..core.allowed_addresses import read_addresses
-from ..core.api_keys import ApiKey, KeyDetails, KeyState, read_lifetime
+from ..core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
 from ..core.changes import drafted_change, key_fields
 from ..core.key_format import check_handle
 from ..core.key_search import matches
@@ -36,6 +36,8 @@ from .store_errors import asking
 T = TypeVar("T")
 
 LISTED_BY_DEFAULT: Final = 100
+_STEPS_AT_MOST: Final = 10
+"""Calls of the store for one page of chosen keys."""
 _SCANNED_AT_ONCE: Final = 500
 _ENDING_SHOWN: Final = 10
 
@@ -160,15 +162,17 @@ class Keys(KeyChanges):
     ) -> KeyPage:
         """Return a page of the organization's keys in any state, newest first (D10).
 
+        A page of chosen keys is the result of reading at most 1,000 keys, chosen or not (G10): so
+        it may have fewer than ``limit``, or none, although it is not the last.
+
         Args:
             organization: its id.
             limit: the number of keys, 1 to 1,000.
             cursor: the ``cursor`` of the previous page; None: the first page.
-            labels: only keys with all of these labels. Other keys are read as well, until the page
-                is full.
+            labels: only keys with all of these labels.
             matching: only keys whose name contains this text, in any case, or whose displayed
-                prefix begins with it; other keys are read, likewise.
-            state: only keys in this state; other keys are read, likewise.
+                prefix begins with it.
+            state: only keys in this state.
 
         Raises:
             InvalidRequest: the limit is out of range, or the cursor or a label is malformed.
@@ -179,7 +183,6 @@ class Keys(KeyChanges):
         wanted, problems = read_labels(labels or {})
         refuse_problems({"labels": problems})
         after = None if cursor is None else read_cursor(cursor, seal, of)
-        chosen = bool(wanted or matching or state)
         now = 0 if state is None else await self.now()
 
         def is_wanted(key: ApiKey) -> bool:
@@ -189,21 +192,47 @@ class Keys(KeyChanges):
                 and (state is None or key.state(now) is state)
             )
 
-        keys: Page = []
         with asking(self._events):
-            while len(keys) <= limit:  # The extra key shows whether there is another page.
-                asked = READ_AT_ONCE if chosen else min(limit + 1 - len(keys), PAGE_AT_MOST)
-                page = await self._store.list(organization, asked, after)
-                keys += filter(is_wanted, page)
-                if len(page) < asked:
-                    break
-                after = position(page[-1])
-                if chosen:
-                    await pause()
+            if wanted or matching or state:
+                keys, rest = await self._choose(organization, limit, after, is_wanted)
+            else:
+                keys, rest = await self._page(organization, limit, after)
         self._retention.used()
-        more = len(keys) > limit
-        last = write_cursor(position(keys[limit - 1]), seal, of) if more else None
-        return KeyPage(keys[:limit], last)
+        return KeyPage(keys, None if rest is None else write_cursor(rest, seal, of))
+
+    async def _page(
+        self, organization: str, limit: int, after: Position | None
+    ) -> tuple[Page, Position | None]:
+        """Return keys, and the position of the last if others follow."""
+        keys: Page = []
+        while len(keys) <= limit:  # The extra key shows whether there is another page.
+            asked = min(limit + 1 - len(keys), PAGE_AT_MOST)
+            page = await self._store.list(organization, asked, after)
+            keys += page
+            if len(page) < asked:
+                return keys, None
+            after = position(page[-1])
+        return keys[:limit], position(keys[limit - 1])
+
+    async def _choose(
+        self,
+        organization: str,
+        limit: int,
+        after: Position | None,
+        is_wanted: Callable[[ApiKey], bool],
+    ) -> tuple[Page, Position | None]:
+        """Return some of the next keys, and the position to continue from; None: none follows."""
+        keys: Page = []
+        for _ in range(_STEPS_AT_MOST):
+            async with turn():
+                page = await self._store.list(organization, READ_AT_ONCE, after)
+                keys += filter(is_wanted, page)
+            if len(keys) > limit:
+                return keys[:limit], position(keys[limit - 1])
+            if len(page) < READ_AT_ONCE:
+                return keys, None
+            after = position(page[-1])
+        return keys, after
 
     async def find(
         self, text: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
@@ -231,6 +260,9 @@ class Keys(KeyChanges):
         self, user: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
     ) -> KeysFound:
         """Return keys, in any state, of the organizations whose accounts a user has claimed.
+
+        One call reads the keys of at most 100 accounts (G10), so a page may have fewer than
+        ``limit``, or none, although it is not the last.
 
         Args:
             user: the id of the user, as the identity provider's sessions have it.

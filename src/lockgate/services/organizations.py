@@ -17,7 +17,7 @@ from ..events import Events
 from ..stores.answers import OrganizationSummary, UnreadableState
 from ..stores.base import Store
 from ..stores.committed import committing
-from ..sync import pause
+from ..stores.runtime.turns import turn
 from .cursors import check_limit, read_step, using_cursor, write_step
 from .store_errors import asking
 
@@ -335,14 +335,14 @@ class Organizations:
             with asking(self._events), using_cursor(cursor):
                 # With a filter the steps are long, without it a page is as long as it should be.
                 at_once = limit - len(found) if plan is None else LISTED_BY_DEFAULT
-                some, step = await self._store.organizations(at_once, cursor=step)
-                depends = any(one.placed and one.placed.has_temporary_limits for one in some)
-                now = await self._now() if depends else 0
-            listed = (self._listed(one, now) for one in some)
-            found.update((one.id, one) for one in listed if plan in (None, one.plan.name))
+                async with turn():
+                    some, step = await self._store.organizations(at_once, cursor=step)
+                    depends = any(one.placed and one.placed.has_temporary_limits for one in some)
+                    now = await self._now() if depends else 0
+                    listed = (self._listed(one, now) for one in some)
+                    found.update((one.id, one) for one in listed if plan in (None, one.plan.name))
             if step is None or len(found) >= limit:
                 break
-            await pause()
         return OrganizationPage([*found.values()], write_step(step, self._seal, "organizations"))
 
     @committing
