@@ -329,6 +329,28 @@ async def test_d31_a_preflight_ends_at_the_gate_and_counts_by_address() -> None:
     assert app.scopes == []
 
 
+async def test_a_preflight_for_an_operation_is_answered_at_a_spent_address_D24() -> None:
+    bench, app = Bench(anonymous=5), Recorder()
+    guarded, key = behind(bench, app), "/api/v1/api-keys/3f1c7d1e-6a50-4f0e-9f8a-2f9b8f2f0a11"
+
+    async def ask_for(method: str, path: str) -> Answer:
+        asked = [PREFLIGHT[0], ("access-control-request-method", method)]
+        return await ask(guarded, "OPTIONS", path, headers=asked)
+
+    assert (await ask_for("DELETE", key)).rate[:2] == (5, 5)
+    for _ in range(5):
+        await ask(guarded, "OPTIONS", "/closed", headers=PREFLIGHT)
+    for method, path, status in (
+        ("DELETE", key, 204),
+        ("GET", "/api/v1/api-keys", 204),
+        ("DELETE", "/closed", 429),
+        ("DELETE", "/api/v1/models", 429),
+    ):
+        assert (await ask_for(method, path)).status == status
+    assert (await ask(guarded, "OPTIONS", key)).status == 401
+    assert app.scopes == []
+
+
 @pytest.mark.parametrize("place", ["around", "within", "mounted"])
 async def test_d31_an_applications_cors_middleware_answers_a_preflight(place: str) -> None:
     """And no handler sees it: here a mounted application would answer any path."""

@@ -526,9 +526,10 @@ class Guard:
 
     def _anonymous(self, caller: RequestView, rule: Rule) -> Entry:
         """Admit a request that needs no key, counted by its address."""
-        anonymous = self.gate.anonymous
-        reading = anonymous.charge(address_of(self.gate, caller))
-        if reading.allowed or (rule.own and self._is_free_probe(caller)):
+        anonymous, address = self.gate.anonymous, address_of(self.gate, caller)
+        is_free = rule is PREFLIGHT and self._asks_for_operation(caller)
+        reading = anonymous.peek(address) if is_free else anonymous.charge(address)
+        if reading.allowed or is_free or (rule.own and self._is_free_probe(caller)):
             self.gate.events.admit(anonymous.plan.name)
             return Entry(self, rule, None, (anonymous.plan, reading))
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
@@ -538,6 +539,16 @@ class Guard:
         with suppress(RateLimitExceeded):
             self._refused(refusal, caller, rule)
         return Entry(self, rule, None, (anonymous.plan, reading))
+
+    def _asks_for_operation(self, caller: RequestView) -> bool:
+        """Return whether a preflight asks for one of lockgate's own operations.
+
+        Without its answer no page of another origin can revoke a key, and any client at the address
+        may have spent the budget (D24).
+        """
+        method = caller.header(b"access-control-request-method")[0].decode("latin-1")
+        hosts = caller.hosts if self.book.by_host else ()
+        return self.book.match(method, caller.path, caller.raw_path, hosts).own
 
     def _is_free_probe(self, caller: RequestView) -> bool:
         """Return whether a request is a probe of ``WebOptions(health=)`` that asks no store.
