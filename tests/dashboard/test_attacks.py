@@ -8,14 +8,16 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 
 from lockgate import Plan, run
 from lockgate.dashboard.application import PAGES
 from lockgate.sessions import Session
+from lockgate.testing import HandClock
 
 from . import test_operators as operators
-from .consoles import ADA, AT, PLACES, Console, Page, make_gate, on_starlette
+from .consoles import ADA, AT, PLACES, SESSIONS, Console, Page, make_gate, on_starlette
 from .robots import make_gate_with_agents, register
 
 MARKUP = "\"'><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
@@ -303,6 +305,66 @@ def test_the_spent_budget_of_an_address_is_told_to_a_browser_on_a_page(place: st
         program = person.client.get(f"{AT}/usage.json", headers={"accept": "*/*"})
         assert (program.status_code, program.json()["code"]) == (429, "RATE_LIMIT_EXCEEDED")
         assert person.client.get(AT + style).status_code == 200
+
+
+@pytest.mark.parametrize("place", ["starlette", "flask", "django-asgi-urls"])
+def test_a_key_is_revoked_at_an_address_whose_budget_others_have_spent_D24(place: str) -> None:
+    few = Plan("anonymous", rpm=8, rph=100, rpd=100, concurrent=0)
+    clock = HandClock()
+    with PLACES[place](lambda origin: make_gate(origin, anonymous=few, clock=clock)) as person:
+        key = person.create()
+        id = person.id_of(key)
+        token = person.get(f"/keys/{id}/revoke").token
+        neighbour = httpx.Client(base_url=person.origin, trust_env=False)
+        statuses = [neighbour.get(f"{AT}/").status_code for _ in range(9)]
+        assert statuses[-1] == 429
+        for cookie in (SESSIONS.issue(ADA)[:-3], "x"):
+            forged = neighbour.get(f"{AT}/keys", headers={"cookie": f"__session={cookie}"})
+            assert forged.status_code == 429
+        neighbour.close()
+        person.get("/", status=303)
+        person.get("/keys").sees("a key")
+        person.get(f"/keys/{id}/revoke")
+        person.post(f"/keys/{id}/revoke", token=token, status=303)
+        assert person.status_with(key) == 401
+
+
+def test_a_person_spends_a_budget_of_their_own_and_can_still_revoke_a_key_G10() -> None:
+    few = Plan("anonymous", rpm=6, rph=100, rpd=100, concurrent=0)
+    clock = HandClock()
+    with on_starlette(lambda origin: make_gate(origin, anonymous=few, clock=clock)) as person:
+        key = person.create()
+        id = person.id_of(key)
+        token = person.get(f"/keys/{id}/revoke").token
+        for _ in range(3):
+            person.get("/keys")
+        person.get("/keys", status=429)
+        person.get("/none", status=429)
+        person.sign_in(ADA._replace(organization="org_2"))  # Another user with the same id (W8).
+        person.get("/keys")
+        person.sign_in(ADA)
+        person.get("/keys", status=429)
+        person.post(f"/keys/{id}/revoke", token=token, status=303)
+        assert run(person.gate.keys.get("org_1", id)).revoked_at is not None
+
+
+def test_searches_are_charged_to_the_person_like_forms_G10() -> None:
+    clock = HandClock()
+    with on_starlette(lambda origin: make_gate(origin, clock=clock)) as person:
+        key = person.create()
+        token = person.get("/keys/new").token
+        paths = ("/keys?q=a", "/keys?label=a%3Db", "/keys?state=active")
+        for path in paths * 19:
+            person.get(path)
+        person.post("/keys", {"q": "a"}, token=token, status=303)
+        for _ in range(2):
+            person.post("/keys/new", {"name": ""}, token=token, status=400)
+        for path in paths:
+            person.get(path, status=429).sees("Too many requests")
+        person.post("/keys/new", {"name": "b"}, token=token, status=429)
+        person.get("/keys").sees("a key")
+        person.post(f"/keys/{person.id_of(key)}/revoke", token=token, status=303)
+        assert person.status_with(key) == 401
 
 
 @pytest.mark.parametrize(

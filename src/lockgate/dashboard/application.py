@@ -20,6 +20,7 @@ from ..errors import (
     KeyRotated,
     MethodNotAllowed,
     NotFound,
+    RateLimitExceeded,
     Refusal,
     SessionInvalid,
     SessionRequired,
@@ -60,7 +61,9 @@ class Page(NamedTuple):
     post: Handler | None = None
     needs: Needs = "organization"
     is_free: bool = False
-    """Whether its form is not counted, so that it always works."""
+    """Whether its form counts on no budget, so that it always works."""
+    reads: bool = False
+    """Whether its form counts as a page, since it only leads to another one."""
     scope: str = _WRITE
     """The scope that the role of a session needs to send its form."""
     to_see: str = "account:read"
@@ -69,7 +72,7 @@ class Page(NamedTuple):
 
 PAGES: Final = {
     "/keys": Page(
-        "keys", key_pages.list_keys, key_pages.search_keys, is_free=True, scope="account:read"
+        "keys", key_pages.list_keys, key_pages.search_keys, reads=True, scope="account:read"
     ),
     "/keys/new": Page("keys", key_forms.new_key, key_forms.create_key, to_see=_WRITE),
     "/keys/{id}": Page("keys", key_pages.show_key),
@@ -86,7 +89,7 @@ PAGES: Final = {
     "/workspace": Page(
         "claim", None, account_pages.open_workspace, "session", scope="account:read"
     ),
-    "/operator": Page("operator", operator_pages.search, operator_pages.find, "operator", True),
+    "/operator": Page("operator", operator_pages.search, operator_pages.find, "operator"),
     "/operator/organization": Page(
         "operator", operator_pages.show_organization, operator_pages.change_plan, "operator"
     ),
@@ -183,18 +186,22 @@ async def answer(
         caller: the request; its path is below the mount.
         base: the path of the mount.
         read: reads the body.
-        spent: the budget of the client's address, if it is spent.
+        spent: the budget of the client's address, if it is spent: then the request needs a session
+            that is verified without a store, whose person can so always revoke a key (D24).
     """
     visit = Visit(site, caller, base)
     try:
         if spent is not None and caller.path not in site.assets:  # The page needs its styles.
-            plan, reading = spent
-            refusal = rate_limit_exceeded(plan.windows, reading)
-            if not any(b"text/html" in value for value in caller.header(b"accept")):
-                return refused(refusal, site.gate)  # In a tenth of the time of a page.
-            raise refusal
+            if not await visit.sign_in_offline():
+                plan, reading = spent
+                raise rate_limit_exceeded(plan.windows, reading)
+            _note_place(visit, caller.path)
+            _count(visit)
         return await _answer(visit, read)
     except Refusal as refusal:
+        is_flood = spent is not None and isinstance(refusal, RateLimitExceeded)
+        if is_flood and not any(b"text/html" in value for value in caller.header(b"accept")):
+            return refused(refusal, site.gate)  # In a tenth of the time of a page.
         return _refused(visit, refusal)
 
 
@@ -227,8 +234,8 @@ async def _answer(visit: Visit, read: ReadBody) -> Reply:
         visit.form = await _read_form(caller, read)
         if page.needs != "nothing":
             site.tokens.check(visit.form.one(TOKEN_FIELD), visit.signed_in)
-            if not page.is_free:
-                await visit.count_write()
+            if not (page.is_free or page.reads):
+                await visit.charge()
     with collecting() as visit.pending:
         reply = await handler(visit)
     if visit.pending and reply.status == _SEE_OTHER:
@@ -256,23 +263,39 @@ def _spent_budget(held: Mapping[str, Any]) -> Measured | None:
     return None if entry is None else entry.spent_budget()
 
 
-def _find(visit: Visit, path: str) -> Page:
-    """Return the page of a path, and note the id of a key in it.
-
-    Raises:
-        NotFound: the path has no page.
-    """
+def _note_place(visit: Visit, path: str) -> None:
+    """Note the place that a path leads to, and the id of a key in it."""
     segments = path.split("/")
     for index, segment in enumerate(segments):
         if KEY_ID.fullmatch(segment):
             visit.key, segments[index] = segment, "{id}"
             break
     visit.place = "/".join(segments)
+
+
+def _find(visit: Visit, path: str) -> Page:
+    """Return the page of a path, and note the id of a key in it.
+
+    Raises:
+        NotFound: the path has no page.
+    """
+    _note_place(visit, path)
     page = PAGES.get(visit.place)
     has_place = visit.key or "{id}" not in path
     if page is None or not has_place or (page.needs == "operator" and not visit.site.operator):
         raise NotFound
     return page
+
+
+def _count(visit: Visit) -> None:
+    """Count a request on the budget of its person, unless its form always works.
+
+    Raises:
+        RateLimitExceeded: the budget is spent.
+    """
+    page = PAGES.get(visit.place)
+    if page is None or not page.is_free or visit.caller.method != "POST":
+        visit.count()
 
 
 async def _admit(visit: Visit, page: Page) -> None:
@@ -285,6 +308,7 @@ async def _admit(visit: Visit, page: Page) -> None:
     if needs == "nothing":
         return
     await visit.sign_in()
+    _count(visit)
     await visit.find_operator()
     if needs == "operator" and not visit.is_operator:
         raise NotFound

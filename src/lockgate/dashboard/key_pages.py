@@ -38,11 +38,13 @@ async def list_keys(visit: Visit) -> Reply:
     labels = {name: value} if label else None
     keys = visit.gate.keys
     state = _state(visit.query.one("state"))
+    asked = _asked(text, label, state)
+    if asked:
+        await visit.charge()
     found = await keys.list(
         visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text, state=state
     )
     now = await keys.now()
-    asked = _asked(text, label, state)
     many = cursor is not None or len(found.keys) > SEARCHED_FROM
     return visit.page(
         "keys.html",

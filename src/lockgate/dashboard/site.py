@@ -23,8 +23,8 @@ from ..web.operations.operation import Reply
 from .forms import FormTokens
 from .options import Operator, Options, brand_of, texts_of
 
-WRITES_PER_MINUTE: Final = 60
-"""Forms of one person that change something; revoking a key is never refused."""
+CHARGED_PER_MINUTE: Final = 60
+"""Forms and searches of one person; revoking a key is never refused."""
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {"css": b"text/css; charset=utf-8", "js": b"text/javascript; charset=utf-8"}
 _COMMON: Final[tuple[Header, ...]] = (
@@ -88,9 +88,9 @@ class Site:
         self.texts: Final = texts_of(**options)
         self.tokens: Final = FormTokens(gate.format.peppers)
         self.operator: Final[Operator | None] = options.get("operator")
-        self.writes: Final = Quota(
+        self.charges: Final = Quota(
             *(gate.store, gate.format.peppers, "dashboard:user", "minute", MINUTE),
-            *(WRITES_PER_MINUTE, gate.clock, gate.events),
+            *(CHARGED_PER_MINUTE, gate.clock, gate.events),
         )
         self.styles: Final = _asset("dashboard.css")
         self.script: Final = _asset("dashboard.js")

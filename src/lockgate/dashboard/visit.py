@@ -66,6 +66,8 @@ class Visit:
         """The organization that the session acts for; None: not known yet, or none."""
         self.scopes: tuple[str, ...] = ()
         """The scopes of the session's role; none before it is known."""
+        self.is_counted = False
+        """Whether the request counts on the budget of its person."""
         self.is_operator = False
         self.section = ""
         """The part of the navigation that the page belongs to."""
@@ -101,6 +103,8 @@ class Visit:
             RateLimitExceeded: the address has sent too many that are not.
             CrossSiteRequest: a page of another site writes.
         """
+        if self.session is not None:
+            return
         gate, caller = self.gate, self.caller
         cookie = cookie_of(gate, caller)
         if cookie is None or gate.sessions is None:
@@ -114,6 +118,22 @@ class Visit:
         except SessionInvalid:
             gate.failures.charge(address)
             raise
+
+    async def sign_in_offline(self) -> bool:
+        """Return whether the request has a good session that is verified without a store.
+
+        Raises:
+            CrossSiteRequest: a page of another site writes.
+        """
+        verifier = self.gate.sessions
+        try:
+            cookie = cookie_of(self.gate, self.caller)
+            if cookie is None or verifier is None or not verifies_offline(verifier, cookie):
+                return False
+            await self.sign_in()
+        except SessionInvalid:
+            return False
+        return True
 
     @property
     def workspace(self) -> str | None:
@@ -207,14 +227,32 @@ class Visit:
         with acting(agent if session.agent else person):
             yield
 
-    async def count_write(self) -> None:
-        """Count a form that changes something.
+    @property
+    def person(self) -> str:
+        """The name of the person in budgets: users of two organizations may have one id (W8)."""
+        session = self.signed_in
+        return f"session {(session.organization, session.user)}"
+
+    def count(self) -> None:
+        """Count the request, once, on a budget of the person in this process (G10).
+
+        Raises:
+            RateLimitExceeded: the person has sent as many as a client address may.
+        """
+        if not self.is_counted:
+            self.is_counted = True
+            budget = self.gate.anonymous
+            reading = budget.charge(self.person)
+            if not reading.allowed:
+                raise rate_limit_exceeded(budget.plan.windows, reading)
+
+    async def charge(self) -> None:
+        """Charge the person for a form, or for a list with a filter (G10).
 
         Raises:
             RateLimitExceeded: the person has sent too many.
         """
-        session = self.signed_in
-        await self.site.writes.hit(session.user or session.organization or "")
+        await self.site.charges.hit(self.person)
 
     @property
     def asked(self) -> str:
