@@ -15,6 +15,7 @@ from lockgate.dashboard.key_rows import state_of
 from lockgate.options import KeyOptions
 from lockgate.services import keys as keys_of_gate
 from lockgate.sessions import Session
+from lockgate.testing import HandClock
 
 from .consoles import ADA, PLACES, Console, make_gate, on_starlette
 from .states import Clock
@@ -354,9 +355,11 @@ def test_a_search_continues_where_the_keys_of_one_page_end_G10(
 ) -> None:
     monkeypatch.setattr(keys_of_gate, "_STEPS_AT_MOST", 1)
     monkeypatch.setattr(keys_of_gate, "READ_AT_ONCE", 3)
-    with on_starlette() as person:
+    clock = HandClock()
+    with on_starlette(lambda origin: make_gate(origin, clock=clock)) as person:
         for name in ("wanted", "b", "c", "d"):
             run(person.gate.keys.create("org_1", name))
+            clock.move(1)
         page = person.get("/keys?q=wanted")
         page.sees("There are none among the keys that were searched so far.", "Next page")
         found = re.search(r'rel="next" href="/settings([^"]+)"', page.html)
