@@ -32,7 +32,7 @@ from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT
 from .web.operations.operation import Reply
 from .web.operations.table import refused
-from .web.protection import audit, combined_rules, extra
+from .web.protection import NO_GATE, audit, combined_rules, extra
 from .web.request import RequestView
 from .web.requirements import AT_MOUNT, admitted, mark, required, watched
 from .web.shadow import Shadow
@@ -299,7 +299,7 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     held = _held(request)
     entry = entry_in(held)
     if entry is None:
-        logger.error("No gate is before this application: serve what protect() returns.")
+        logger.error(NO_GATE)
         return _answer_with(refused(NotFound(), None))
     if request.resolver_match is None:
         return None

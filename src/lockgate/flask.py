@@ -20,7 +20,7 @@ from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.entry import gate_in, principal_of
+from .web.entry import entry_in, gate_in, principal_of
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
@@ -173,6 +173,7 @@ class _FlaskGate(GateMiddleware):
             app.wsgi_app, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
         )
         self._flask = app
+        self.guard.is_inside = True
 
     def install(self) -> None:
         """Put this gate before the application; answer refusals, and the router's 404 and 405."""
@@ -188,8 +189,9 @@ class _FlaskGate(GateMiddleware):
         )
 
     def check(self) -> None:
-        """Check the route that Flask matched, and give its view the caller."""
+        """Check the gate and the route that Flask matched, and give its view the caller."""
         environ = request.environ
+        self.guard.verify_presence(entry_in(environ))
         g.principal = principal_of(environ)
         verify(environ, request, self._flask, WsgiRequest)
 

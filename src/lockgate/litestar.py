@@ -20,7 +20,8 @@ from starlette.types import ASGIApp, Scope, Send
 from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule, SlotUse
 from .core.limits import Limit
-from .errors import ConfigurationError, Refusal
+from .errors import ConfigurationError, NotFound, Refusal
+from .events import logger
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
@@ -30,7 +31,7 @@ from .web.disconnects import cancel_on_disconnect
 from .web.entry import entry_in, gate_in
 from .web.operations.operation import Reply
 from .web.operations.table import endpoints, refused
-from .web.protection import audit, combined_rules, extra
+from .web.protection import NO_GATE, audit, combined_rules, extra
 from .web.requirements import OPERATIONS, REQUIRES, admitted, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text
@@ -65,7 +66,8 @@ _Known = dict[tuple[str, int], dict[str, None]]
 class RouteMiddleware:
     """Checks that the route which Litestar matched is the one whose rule was charged (D31).
 
-    Give it to the application: ``Litestar(..., middleware=[RouteMiddleware])``.
+    Give it to the application: ``Litestar(..., middleware=[RouteMiddleware])``. A route is answered
+    with 404, and an ERROR in the log, where no gate is before the application (G9).
 
     Args:
         app: the next layer, which Litestar gives.
@@ -81,18 +83,20 @@ class RouteMiddleware:
 
     async def _refused(self, scope: Scope, send: Send) -> bool:
         entry = entry_in(scope)
-        if entry is not None:
+        try:
+            if entry is None:
+                logger.error(NO_GATE)
+                raise NotFound
             guard, method = entry.guard, scope.get("method", "GET")
-            try:
-                for template in _templates(scope):
-                    guard.verify_route(entry.rule, method, template, partial(AsgiRequest, scope))
-                handler = scope["route_handler"]
-                for rule in _declared(handler):
-                    if rule is not None and guard.shadow != "all":
-                        admitted(rule, scope, handler.handler_name)
-            except Refusal as refusal:  # Litestar would answer it with 500.
-                await refuse(refusal, scope, send)
-                return True
+            for template in _templates(scope):
+                guard.verify_route(entry.rule, method, template, partial(AsgiRequest, scope))
+            handler = scope["route_handler"]
+            for rule in _declared(handler):
+                if rule is not None and guard.shadow != "all":
+                    admitted(rule, scope, handler.handler_name)
+        except Refusal as refusal:  # Litestar would answer it with 500.
+            await refuse(refusal, scope, send)
+            return True
         return False
 
 

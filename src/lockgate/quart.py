@@ -22,8 +22,8 @@ from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
-from .web.entry import charged_rule, gate_in, principal_of
-from .web.guard import PREFLIGHT
+from .web.entry import charged_rule, entry_in, gate_in, principal_of
+from .web.guard import PREFLIGHT, Guard
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
@@ -101,14 +101,19 @@ def protect(
     guarded = GateMiddleware(
         service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
     )
+    guarded.guard.is_inside = True
     guarded.preflights = partial(_answer_preflight, app)
     if gate.has_operations and _BLUEPRINT not in app.blueprints:
         app.register_blueprint(operations(gate))
     app.extensions[EXTENSION] = guarded
     app.asgi_app = cast(Any, guarded)  # type: ignore[method-assign]
     # Before any function that the application has put there: one of them may answer.
-    app.before_request_funcs.setdefault(None, []).insert(0, partial(_check_request, app))
-    app.before_websocket_funcs.setdefault(None, []).insert(0, partial(_check_websocket, app))
+    app.before_request_funcs.setdefault(None, []).insert(
+        0, partial(_check_request, app, guarded.guard)
+    )
+    app.before_websocket_funcs.setdefault(None, []).insert(
+        0, partial(_check_websocket, app, guarded.guard)
+    )
     app.register_error_handler(Refusal, _answer)
     app.register_error_handler(404, lambda _: _answer(NotFound()))
     app.register_error_handler(405, _wrong_method)
@@ -200,21 +205,22 @@ async def _answer_preflight(app: Quart, scope: Scope, receive: Receive, send: Se
     await cast(Any, app.asgi_http_class(app, cast(Any, scope)))(receive, send)
 
 
-async def _check_request(app: Quart) -> Response | None:
+async def _check_request(app: Quart, guard: Guard) -> Response | None:
     shown: Scope = cast(Any, request).scope
     if charged_rule(shown) is PREFLIGHT:
         response = Response(status=204)  # Quart-CORS allows what it does behind the view.
         del response.headers["Content-Type"]
         return response
-    await _check(app, shown, cast(Any, request))
+    await _check(app, guard, shown, cast(Any, request))
     return None
 
 
-async def _check_websocket(app: Quart) -> None:
-    await _check(app, cast(Any, websocket).scope, cast(Any, websocket))
+async def _check_websocket(app: Quart, guard: Guard) -> None:
+    await _check(app, guard, cast(Any, websocket).scope, cast(Any, websocket))
 
 
-async def _check(app: Quart, scope: Scope, matched: Request | Websocket) -> None:
+async def _check(app: Quart, guard: Guard, scope: Scope, matched: Request | Websocket) -> None:
+    guard.verify_presence(entry_in(scope))
     g.principal = principal_of(scope)
     verify(scope, cast(Any, matched), app, AsgiRequest)
 

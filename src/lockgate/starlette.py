@@ -122,6 +122,7 @@ def install(
     for kind, handler in handlers.items():
         app.exception_handlers.setdefault(kind, handler)
     guarded = GateMiddleware(app, gate, rules, host=host, strict=strict, shadow=shadow)
+    guarded.guard.is_inside = True
     build = app.build_middleware_stack
 
     def build_guarded() -> ASGIApp:

@@ -25,6 +25,7 @@ from ..errors import (
     SessionRequired,
     Unauthenticated,
 )
+from ..events import OnceAMinute, logger
 from ..gate import Gate
 from ..principal import Principal
 from ..services.acting_organization import acting
@@ -51,6 +52,13 @@ PREFLIGHT: Final = Rule(public=True)
 it, or the gate does (D31)."""
 
 
+_TAKEN_OUT: Final = (
+    "A request came to the application without passing its gate, and is %s. The gate was taken out "
+    "after protect(): uninstrument_app() of OpenTelemetry and the end of 'with "
+    "logfire.instrument_fastapi(app)' put back the middleware from before. Leave such an "
+    "instrumentation in place, or put one around the application that protect() returned. Or "
+    "another application is served than the one that protect() returned."
+)
 _UNNAMED: Final = "-"
 """Stands for every method that neither a rule nor a route names."""
 
@@ -100,6 +108,9 @@ class Guard:
         self.cached_responses: Final = CachedResponses(gate)
         self.audited = False
         """Whether the routes of the application are known."""
+        self.is_inside = False
+        """Whether the gate is part of its application, which another change may take it out of."""
+        self._taken_out: Final = OnceAMinute()
         self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
         self._methods = {"HEAD", *(method for method, *_ in self.book)}
         """The methods that rules and routes name."""
@@ -224,6 +235,24 @@ class Guard:
         if held.slot is None:
             entry.slot = self._slot(rule, principal)
         return entry
+
+    def verify_presence(self, entry: Entry | None) -> None:
+        """Check, where an application dispatches a request, that its gate is before it (G9).
+
+        Args:
+            entry: the record of the innermost gate that the request passed. Where this gate is part
+                of the application, only a record of its own counts; a gate around an application
+                may be one of several beside each other.
+
+        Raises:
+            NotFound: there is no such record; in shadow mode for everything this is only logged.
+        """
+        if entry is not None and (not self.is_inside or entry.of(self) is not None):
+            return
+        if self._taken_out.is_due():
+            logger.error(_TAKEN_OUT, "served" if self.shadow == "all" else "answered with 404")
+        if self.shadow != "all":
+            raise NotFound
 
     def verify_route(
         self,

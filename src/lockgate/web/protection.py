@@ -13,6 +13,8 @@ from .guard import Guard
 EXTENSION: Final = "lockgate"
 """The name under which ``extensions`` or ``state`` of an application holds its gate middleware."""
 
+NO_GATE: Final = "No gate is before this application: serve what protect() returns."
+
 
 class _Audited(Protocol):
     guard: Guard

@@ -90,6 +90,23 @@ class RouteChecks:
         self._checked: dict[int, _CheckedRoute] = {}
         self._included: dict[int, tuple[Any, list[Any]]] = {}
         """Each included router, and its routes that have the check."""
+        closed: Any = self._closed(router.middleware_stack)
+        router.middleware_stack = closed
+
+    def _closed(self, serve: _Handle) -> _Handle:
+        """Refuse requests that reach the router without a record of the gate, on any route (G9)."""
+        guard = self._guard
+
+        def closed(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+            entry = scope.get(ENTRY)
+            if (entry is None or entry.guard is not guard) and scope["type"] != "lifespan":
+                try:
+                    guard.verify_presence(entry)
+                except Refusal as refusal:
+                    return refuse(refusal, scope, send, guard.gate)
+            return serve(scope, receive, send)
+
+        return closed
 
     def install(self) -> None:
         """Put the check on every route that has none yet; have mounted applications answer
