@@ -183,7 +183,9 @@ class GateMiddleware:
         if outer is not None:
             entry.outer = outer
         scope[ENTRY], principal = entry, entry.principal
-        scope.setdefault("state", {})["principal"] = principal
+        # A copy: a server may share the state between requests of a connection (D54).
+        state = scope.get("state")
+        scope["state"] = {**state, "principal": principal} if state else {"principal": principal}
         if principal is None:
             set_unauthenticated_user(scope)
         else:

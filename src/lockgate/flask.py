@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Any, Final, TypeVar, cast
-from wsgiref.types import StartResponse, WSGIEnvironment
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from .core.access_rule import Rule, SlotUse
 from .core.limits import Limit
@@ -31,7 +31,7 @@ from .web.wsgi_response import text
 from .wsgi import PARAMS, GateMiddleware, guarded_operation
 
 with extra("flask", "lockgate[flask]"):
-    from flask import Blueprint, Flask, Response, current_app, g, request
+    from flask import Blueprint, Flask, Response, current_app, g, has_app_context, request
     from flask.blueprints import BlueprintSetupState
     from flask.typing import RouteCallable
     from werkzeug.exceptions import HTTPException
@@ -169,8 +169,9 @@ class _FlaskGate(GateMiddleware):
         shadow: Shadow | None,
     ) -> None:
         served = partial(routes, app)
+        service = partial(_serve, app, app.wsgi_app)
         super().__init__(
-            app.wsgi_app, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
+            service, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
         )
         self._flask = app
         self.guard.is_inside = True
@@ -227,6 +228,20 @@ class _FlaskGate(GateMiddleware):
             self._flask.logger.exception("after_request failed at a refusal: it goes without.")
         status, body, headers = plain
         return Response(body, status, headers)
+
+
+def _serve(
+    app: Flask, service: WSGIApplication, environ: WSGIEnvironment, start_response: StartResponse
+) -> Iterable[bytes]:
+    """Run an application with a ``g`` of this request alone (D54).
+
+    A server that is started inside an application context may hand it to all of its requests, and
+    Flask 3.1 then gives them one ``g``.
+    """
+    if has_app_context() and current_app == app:
+        with app.app_context():
+            return service(environ, start_response)
+    return service(environ, start_response)
 
 
 # --- lockgate's own operations ------------------------------------------------------------

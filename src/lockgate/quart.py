@@ -37,6 +37,7 @@ with extra("quart", "quart"):
         Quart,
         current_app,
         g,
+        has_app_context,
         has_request_context,
         has_websocket_context,
         request,
@@ -97,7 +98,7 @@ def protect(
         )
     if EXTENSION in app.extensions:
         raise ConfigurationError("The application has a gate already: call protect() once.")
-    service, served = cast(ASGIApp, app.asgi_app), partial(routes, app)
+    service, served = partial(_serve, app, cast(ASGIApp, app.asgi_app)), partial(routes, app)
     guarded = GateMiddleware(
         service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
     )
@@ -198,6 +199,19 @@ def _mount(path: str, operation: ASGIApp, gate: Gate) -> Callable[[BlueprintSetu
         state.app.url_map.add(state.app.url_rule_class(url_rule(path), endpoint=name))
 
     return mount
+
+
+async def _serve(app: Quart, service: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run an application with a ``g`` of this request alone (D54).
+
+    A server that is started inside an application context hands it to the tasks of all requests,
+    and Quart then gives them one ``g``.
+    """
+    if has_app_context() and current_app == app:
+        async with app.app_context():
+            await service(scope, receive, send)
+    else:
+        await service(scope, receive, send)
 
 
 async def _answer_preflight(app: Quart, scope: Scope, receive: Receive, send: Send) -> None:
