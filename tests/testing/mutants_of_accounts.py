@@ -173,8 +173,9 @@ class Removing(Mutant):
 
     def take(self, account: Account) -> None:
         with self._lock:
-            if account.organization in self._accounts._rows:
-                self._accounts.remove(account)
+            present = self._accounts.get(account.organization)
+            if present is not None and present.claimed_by is None:
+                self._accounts.remove(present)
                 self._keys.remove_all(account.organization)
 
 
