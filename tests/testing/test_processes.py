@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from lockgate import PlanBook, Store, run
+from lockgate import MemoryStore, PlanBook, Store, run
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import Token
 from lockgate.core.leases import SlotReading
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
-from lockgate.errors import KeyLimitReached
+from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
 from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.key_value import RecordStore
 from lockgate.testing import Broken
@@ -181,6 +183,62 @@ def test_a_lock_of_the_process_in_one_verb_is_detected(tmp_path: Path, verb: str
 @pytest.mark.parametrize("verb", [in_each_run(verb, ("account",)) for verb in CACHED_VERBS])
 def test_a_cache_of_the_process_of_one_verb_is_detected(tmp_path: Path, verb: str) -> None:
     print(broken_by(with_cache_of_the_process, verb, tmp_path))
+
+
+class RefusesLateRotations(RecordStore):
+    """Takes a key that has changed for one whose successor exists."""
+
+    async def rotate_if(self, *arguments: Any, **options: Any) -> ApiKey | None:
+        successor = await super().rotate_if(*arguments, **options)
+        if successor is None:
+            raise HandleTaken
+        return successor
+
+
+@pytest.mark.campaign
+def test_an_error_of_a_race_between_processes_is_told_with_its_race(tmp_path: Path) -> None:
+    path = str(tmp_path / "own.db")
+    store = opened(RefusesLateRotations, path)
+    with pytest.raises(
+        Broken, match=r"called rotate_if\(\) at the same time, and it raised Handle"
+    ):
+        run(share(store, partial(opened, RefusesLateRotations, path)))
+    run(store.close())
+
+
+SCRIPT = """
+from lockgate import MemoryStore, run
+from lockgate.testing.processes import share
+
+def reopened():
+    return MemoryStore()
+
+run(share(MemoryStore(), reopened))
+"""
+
+
+def test_a_function_of_the_script_that_runs_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """The script has no guard: another process that ran it would start processes of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ConfigurationError: reopen() uses a function or class of the script" in done.stderr
+    assert done.stderr.count("Traceback") == 1
+
+
+def test_a_function_that_cannot_be_pickled_is_refused_with_what_to_do() -> None:
+    with pytest.raises(ConfigurationError, match=r"return functools\.partial of a function"):
+        run(share(MemoryStore(), lambda: MemoryStore()))  # noqa: PLW0108 - it cannot be pickled
+
+
+def test_a_store_that_another_process_cannot_open_is_told_without_its_traceback(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(ConfigurationError, match="raised ValueError: invalid literal") as found:
+        run(share(MemoryStore(), partial(cast(Any, int), "no store")))
+    assert "reopen()" in str(found.value)
+    assert capfd.readouterr().err == ""
 
 
 async def host_time(self: Any = None) -> int:

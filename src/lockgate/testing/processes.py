@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from pickletools import genops
 from select import select
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -19,12 +20,13 @@ from zlib import crc32
 from ..core.api_keys import KeyDetails
 from ..core.plans import Organization
 from ..core.timestamps import HOUR, SECOND
+from ..errors import ConfigurationError
 from ..stores.answers import Verdict
 from ..stores.base import PAGE_AT_MOST, Store
 from .board import PATIENCE, Board
-from .factories import Factory
+from .factories import OPEN, Factory
 from .guarantees import Broken
-from .races import RACERS, RACES, Race, Rows
+from .races import RACERS, RACES, RAISED, Race, Rows
 from .writers import OWNERS, Owner, Subject, told
 
 Reopen: TypeAlias = Callable[[], Store]
@@ -42,6 +44,7 @@ WATCHED: Final = 4
 """Changes of a field that other processes watch."""
 _REPEATS: Final = 2
 """How often the phases are repeated with equal clocks, to tell a race from a wrong clock."""
+_OPENING: Final = "open"
 _PHASE: Final = 1_000
 """More than the board's counters grow in a phase of the check."""
 
@@ -61,14 +64,14 @@ class Worker:
     """Another process that has opened the store.
 
     Args:
-        reopen: opens the store there.
+        reopen: the pickled function that opens the store there.
         place: the process's counter on the board.
         board: the path of the board that all processes share.
         skew: the seconds by which the process's clock is ahead.
     """
 
-    def __init__(self, reopen: Reopen, place: int, board: str, skew: float = 0.0) -> None:
-        self._asked = "open"
+    def __init__(self, reopen: bytes, place: int, board: str, skew: float = 0.0) -> None:
+        self._asked = _OPENING
         self._process = subprocess.Popen(  # noqa: S603 - this very interpreter
             [sys.executable, "-c", _START, str(skew)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -76,12 +79,12 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.send(place, board, b64encode(pickle.dumps(reopen)).decode())
+        self.send(place, board, b64encode(reopen).decode())
 
     def send(self, *message: Any) -> None:
-        """Send a command."""
+        """Send a command, or first of all how to open the store."""
         assert self._process.stdin is not None
-        self._asked = str(message[0])
+        self._asked = _OPENING if isinstance(message[0], int) else str(message[0])
         self._process.stdin.write(json.dumps(message) + "\n")
         self._process.stdin.flush()
 
@@ -90,7 +93,8 @@ class Worker:
 
         Raises:
             Broken: there is none in time, so the process waits in the store.
-            RuntimeError: the process has ended.
+            ConfigurationError: the process cannot open the store.
+            RuntimeError: the store raised in the process, or the process has ended.
         """
         output = self._process.stdout
         assert output is not None
@@ -100,7 +104,14 @@ class Worker:
         line = output.readline()
         if not line:
             raise RuntimeError(f"A process that opened the store ended: {self._process.wait()}.")
-        return json.loads(line)
+        answer, raised, trace = json.loads(line)
+        if raised is None:
+            return answer
+        if self._asked == _OPENING:
+            raise ConfigurationError(
+                f"Another process cannot open the store: reopen() raised {raised} there."
+            )
+        raise RuntimeError(f"In another process, {self._asked!r} raised {raised}:\n{trace}")
 
     def __enter__(self) -> Self:
         return self
@@ -144,23 +155,42 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0, limited: boo
         limited: whether the store has named limits.
 
     Raises:
+        ConfigurationError: another process cannot get the function, or it cannot open the store.
         Broken: a guarantee is broken. With ``skew``, W12 is named only if the same calls keep the
             guarantee between processes with equal clocks.
     """
+    pickled = _pickled(reopen)
     with TemporaryDirectory() as folder:
         try:
-            await _with_workers(store, reopen, folder, 0, skew, limited=limited)
+            await _with_workers(store, pickled, folder, 0, skew, limited=limited)
         except Broken as broken:
             if not skew or broken.sentence not in _BY_THE_CLOCK:
                 raise
             for turn in range(1, _REPEATS + 1):
-                await _with_workers(store, reopen, folder, turn, 0.0, limited=limited)
+                await _with_workers(store, pickled, folder, turn, 0.0, limited=limited)
             said = f"Of processes whose clocks are {skew:g} s apart: {broken.said}"
             raise Broken("W12", said) from None
 
 
+def _pickled(reopen: Reopen) -> bytes:
+    """Return the function as bytes that another process can read."""
+    try:
+        pickled = pickle.dumps(reopen)
+    except (pickle.PicklingError, AttributeError, TypeError) as failure:
+        raise ConfigurationError(
+            f"reopen() cannot be passed to another process ({failure}): return functools.partial "
+            "of a function at the level of a module, with texts and numbers."
+        ) from None
+    if any(text == "__main__" for _, text, _ in genops(pickled)):
+        raise ConfigurationError(
+            "reopen() uses a function or class of the script that runs, which another process "
+            "cannot import: move it to a module of its own, beside the script."
+        )
+    return pickled
+
+
 async def _with_workers(
-    store: Store, reopen: Reopen, folder: str, turn: int, skew: float, *, limited: bool
+    store: Store, reopen: bytes, folder: str, turn: int, skew: float, *, limited: bool
 ) -> None:
     """Run the phases in which clocks matter, and in the first turn all others.
 
@@ -187,9 +217,10 @@ async def _with_workers(
         if turn == 0:
             await _revocations(store, workers)
             await _changes(store, workers)
+            await _resets(store, workers)
             await _caps(store, workers)
-            await _writers(store, workers)
-            await _watched(store, workers, board)
+            await _writers(store, workers, limited=limited)
+            await _watched(store, workers, board, limited=limited)
             for number, race in enumerate(RACES):
                 if (store.grants_leases or not race.leases) and (limited or not race.limits):
                     await _raced(store, workers, race, (number + 1) * _PHASE)
@@ -200,15 +231,19 @@ async def _raced(store: Store, workers: Sequence[Worker], race: Race, start: int
     await race.make(store, rows)
     answers = asked(workers, "race", race.verb, rows.now, start)
     turns = [[*outcomes] for outcomes in zip(*answers, strict=True)]
+    raised = sorted({str(one) for turn in turns for one in turn if str(one).startswith(RAISED)})
+    if raised:
+        said = f"{PROCESSES} processes called {race} at the same time, and it {raised[0]}."
+        raise Broken(race.sentence, said)
     if wrong := await race.judge(store, rows, turns):
         said = f"{PROCESSES} processes called {race} at the same time: {wrong}."
         raise Broken(race.sentence, said)
 
 
-async def _writers(store: Store, workers: Sequence[Worker]) -> None:
+async def _writers(store: Store, workers: Sequence[Worker], *, limited: bool) -> None:
     """Each process changes fields of one organization that no other process changes."""
-    subject, owners = Subject(1, await store.now()), _kept(store)
-    await subject.create(store)
+    subject, owners = Subject(1, await store.now()), _kept(store, limited=limited)
+    await subject.create(store, leased=True)
     answers = asked(workers, "write", subject.now, owners, 100 * _PHASE)
     for _, sentence, said in answers:
         if sentence is not None:
@@ -221,10 +256,11 @@ async def _writers(store: Store, workers: Sequence[Worker]) -> None:
                     raise Broken(writer.sentence, said)
 
 
-async def _watched(store: Store, workers: Sequence[Worker], board: Board) -> None:
+async def _watched(store: Store, workers: Sequence[Worker], board: Board, *, limited: bool) -> None:
     """Other processes read each field while this one changes it."""
-    subject, owners, start = Subject(2, await store.now()), _kept(store), 200 * _PHASE
-    await subject.create(store)
+    subject, start = Subject(2, await store.now()), 200 * _PHASE
+    owners = _kept(store, limited=limited)
+    await subject.create(store, leased=True)
     for number, writer in enumerate(subject.writers(owners)):
         start += _PHASE
         for index, worker in enumerate(workers):
@@ -239,8 +275,10 @@ async def _watched(store: Store, workers: Sequence[Worker], board: Board) -> Non
             raise Broken(writer.sentence, said)
 
 
-def _kept(store: Store) -> list[Owner]:
-    return [owner for owner in OWNERS if owner != "history" or store.keeps_history]
+def _kept(store: Store, *, limited: bool) -> list[Owner]:
+    """Return the parts of the contract that a store has."""
+    has = {"history": store.keeps_history, "limits": limited, "leases": store.grants_leases}
+    return [owner for owner in OWNERS if has.get(owner, True)]
 
 
 async def _windows(store: Store, workers: Sequence[Worker], lasts: int, organization: str) -> None:
@@ -302,6 +340,14 @@ async def _changes(store: Store, workers: Sequence[Worker]) -> None:
         if not done or set(counts) != {ended.value}:
             raise Broken("D43", f"A key that ended by {verb} came in other processes to {counts}.")
         _see_moved(before, after, verb)
+
+
+async def _resets(store: Store, workers: Sequence[Worker]) -> None:
+    """A reset moves the change counter, by which other processes forget refusals."""
+    await store.hit("org_4", OPEN.windows, 1)
+    before = asked(workers, "change_counter")
+    await store.reset("org_4")
+    _see_moved(before, asked(workers, "change_counter"), "a reset")
 
 
 def _see_moved(before: list[dict[str, int]], after: list[dict[str, int]], what: str) -> None:

@@ -28,6 +28,8 @@ from .factories import OPEN, Factory, minute
 
 ROUNDS: Final = 10
 RACERS: Final = 3
+RAISED: Final = "raised "
+"""Begins the outcome of a call that raised an error which no order of the calls explains."""
 _REMOVED_AT_ONCE: Final = 4
 """Less than the accounts of all races, so that every turn removes some."""
 _UNLIMITED: Final = PlanBook([OPEN], custom=(), default=OPEN.name)

@@ -10,16 +10,17 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from itertools import count
 from time import sleep
+from traceback import format_exception
 from typing import Any, Final
 
 from ..core.limits import Limit
 from ..core.plans import PlanBook
-from ..errors import KeyLimitReached
+from ..errors import HandleTaken, KeyLimitReached
 from ..stores.base import Store
 from ..sync import run
 from .board import Board
 from .factories import OPEN, Factory, book
-from .races import RACERS, RACES, ROUNDS, Rows
+from .races import RACERS, RACES, RAISED, ROUNDS, Rows
 from .writers import TURNS, TURNS_AT_MOST, Owner, Subject, Writer, told
 
 TIMES: Final = 12
@@ -29,16 +30,29 @@ _PAUSE: Final = 0.0002
 
 
 def work() -> None:
-    """Open the store, and run commands until the input ends."""
+    """Open the store, and run commands until the input ends.
+
+    The answer to each is written as a line: the value, and what was raised instead.
+    """
     place, path, pickled = json.loads(sys.stdin.readline())
-    reopen: Callable[[], Store] = pickle.loads(b64decode(pickled))  # noqa: S301 - from our own parent
-    store, board = reopen(), Board(path, place)
+    try:
+        reopen: Callable[[], Store] = pickle.loads(b64decode(pickled))  # noqa: S301 - from our own parent
+        store = reopen()
+    except Exception as failure:
+        _tell_raised(failure)
+        return
+    board = Board(path, place)
     with asyncio.Runner() as runner:
         drive = runner.run if store.io == "async" else run
         _tell(True)
         for line in sys.stdin:
             what, index, *details = json.loads(line)
-            _tell(drive(_DOES[what](store, board, index, *details)))
+            try:
+                answer = drive(_DOES[what](store, board, index, *details))
+            except Exception as failure:
+                _tell_raised(failure)
+            else:
+                _tell(answer)
         drive(store.close())
         board.close()
 
@@ -108,7 +122,10 @@ async def _race(
     for turn in range(ROUNDS):
         board.set(start + turn)
         board.wait(range(RACERS), start + turn)
-        outcomes.append(await race.step(store, rows, turn, index))
+        try:
+            outcomes.append(await race.step(store, rows, turn, index))
+        except (HandleTaken, KeyLimitReached) as error:
+            outcomes.append(f"{RAISED}{type(error).__name__}")
     return outcomes
 
 
@@ -197,4 +214,9 @@ async def _by_callers(store: Store, one: Callable[[], Awaitable[str]]) -> dict[s
 
 
 def _tell(answer: Any) -> None:
-    print(json.dumps(answer), flush=True)
+    print(json.dumps((answer, None, None)), flush=True)
+
+
+def _tell_raised(failure: Exception) -> None:
+    said = f"{type(failure).__name__}: {failure}"
+    print(json.dumps((None, said, "".join(format_exception(failure)))), flush=True)

@@ -10,20 +10,41 @@ from ..core.accounts import AccountDraft
 from ..core.api_keys import ApiKey, KeyDetails, KeyDraft
 from ..core.changes import Actor, ChangeDraft
 from ..core.digests import Digest
-from ..core.plans import Organization
+from ..core.holds import Look, Settle, Take, budgets
+from ..core.key_search import KeySearch
+from ..core.limits import Limit, bound
+from ..core.plans import Organization, PlanBook
+from ..core.quota_leases import LEAST, LONGEST, LeaseRequest, Settlement
 from ..core.timestamps import DAY, HOUR
 from ..core.usage_history import UsageHistory
 from ..stores.answers import HistoryOwner, Usage
 from ..stores.base import PAGE_AT_MOST, Store
-from .factories import NOW, Factory, minute
+from .factories import NOW, OPEN, Factory, minute
 
 TURNS: Final = 10
 """Writes of each caller, at least."""
 TURNS_AT_MOST: Final = 60
 _UNLIMITED: Final = minute(None)
 _CREATED: Final = ChangeDraft("key_created", None, Actor("host"))
+_LIMITS: Final = bound((Limit("named", "9999/day"),), None)
+assert _LIMITS is not None, "there is a limit"
+_BUDGETS: Final = budgets(_LIMITS)
+_UNLIMITED_PLANS: Final = PlanBook([OPEN], custom=(), default=OPEN.name)
 
-Owner = Literal["keys", "accounts", "plans", "windows", "slots", "changes", "history"]
+Owner = Literal[
+    "keys",
+    "accounts",
+    "plans",
+    "windows",
+    "slots",
+    "changes",
+    "history",
+    "resets",
+    "searches",
+    "limits",
+    "holds",
+    "leases",
+]
 OWNERS: Final[tuple[Owner, ...]] = get_args(Owner)
 
 
@@ -73,9 +94,15 @@ class Subject:
         self.revoked: Final = [factory.draft(self.id) for _ in range(TURNS_AT_MOST)]
         self.logged: Final = [factory.draft(self.id) for _ in range(TURNS_AT_MOST)]
         self.inserted: Final = [factory.draft(self.id) for _ in range(TURNS_AT_MOST)]
+        key = factory.key()
+        self.token: Final = factory.token(key)
+        """The key of :attr:`leased`, as a request presents it."""
+        self.leased: Final = factory.draft(f"{self.id} leased", key=key)
 
-    async def create(self, store: Store) -> None:
-        """Insert the key, with the account if there is one."""
+    async def create(self, store: Store, *, leased: bool = False) -> None:
+        """Insert the key, with the account if there is one, and the key that gets leases."""
+        if leased:
+            await store.insert(self.leased, None, self.now)
         if self.account is None:
             await store.insert(self.key, None, self.now)
         else:
@@ -83,7 +110,7 @@ class Subject:
 
     def writers(self, owners: Sequence[Owner]) -> list[Writer]:
         """Return one writer for each field of these parts of the contract."""
-        every = [*_OfKeys(self).writers(), *_OfCounts(self).writers()]
+        every = [*_OfKeys(self).writers(), *_OfCounts(self).writers(), *_OfOthers(self).writers()]
         if self.account is not None:
             every += _OfAccounts(self, self.account).writers()
         return [writer for writer in every if writer.owner in owners]
@@ -337,6 +364,101 @@ class _OfCounts:
     async def _history(self, store: Store) -> object:
         history = await store.history(self._history_owner)
         return sum(cell.admitted for cell in history.cells("day", self._now))
+
+
+class _OfOthers:
+    """Changes what has organizations of its own, and the counts of named limits and budgets."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._id, self._now = subject.id, subject.now
+        self._reset, self._leased = f"{subject.id} reset", subject.leased
+        self._token = subject.token
+
+    def writers(self) -> Iterable[Writer]:
+        yield Writer("reset", "resets", "W2", self._empty, (Read("peek", self._peek),), _charged)
+        yield Writer(
+            *("update_if", "searches", "D43", self._rename),
+            (Read("search", self._search),),
+            lambda turn: [f"name {turn}"],
+        )
+        yield Writer(
+            *("hit", "limits", "W3", self._hit),
+            (Read("peek", self._peek_limits),),
+            lambda turn: (turn,),
+        )
+        yield Writer(
+            *("hold", "holds", "H1", self._hold),
+            (Read("hold", self._look),),
+            lambda turn: (turn,),
+        )
+        yield Writer(
+            *("admit_leased", "leases", "K4", self._lease),
+            (Read("quota_leases", self._leases), Read("leases_in_use", self._in_use)),
+            lambda turn: [(_lease_id(turn), LEAST + turn)],
+        )
+
+    async def _empty(self, store: Store, turn: int) -> bool:
+        """Hit, reset, and hit again, so that each turn has another count."""
+        await store.hit(self._reset, _UNLIMITED, 1, self._now)
+        await store.reset(self._reset, self._now)
+        reading = await store.hit(self._reset, _UNLIMITED, turn, self._now)
+        return reading.used == _charged(turn)
+
+    async def _peek(self, store: Store) -> object:
+        return (await store.peek(self._reset, _UNLIMITED, self._now)).used
+
+    async def _rename(self, store: Store, turn: int) -> bool:
+        old = self._leased.created(self._now)
+        old = old if turn == 1 else old._replace(name=f"name {turn - 1}")
+        return await store.update_if(old, old._replace(name=f"name {turn}"), self._now)
+
+    async def _search(self, store: Store) -> object:
+        wanted, cursor, names = KeySearch(handle=self._leased.handle), None, list[str]()
+        while True:
+            found = await store.search(wanted, PAGE_AT_MOST, cursor)
+            names += (key.name for key in found.keys)
+            if (cursor := found.cursor) is None:
+                return names
+
+    async def _hit(self, store: Store, turn: int) -> bool:
+        reading = await store.hit(self._id, (), 1, self._now, _LIMITS)
+        return reading.used == (turn,)
+
+    async def _peek_limits(self, store: Store) -> object:
+        return (await store.peek(self._id, (), self._now, _LIMITS)).used
+
+    async def _hold(self, store: Store, turn: int) -> bool:
+        """Hold as many units as turns, and nothing of the turn before."""
+        taken = Take(_hold_id(turn), _BUDGETS, (turn,), HOUR, 9)
+        settled = Settle(_hold_id(turn - 1), _BUDGETS.fields, (0,))
+        done = (await store.hold(self._id, taken, self._now)).done
+        return done and (turn == 1 or (await store.hold(self._id, settled, self._now)).done)
+
+    async def _look(self, store: Store) -> object:
+        return (await store.hold(self._id, Look(_BUDGETS, (1,), 9), self._now)).units
+
+    async def _lease(self, store: Store, turn: int) -> bool:
+        """Get one lease, and settle that of the turn before."""
+        settled = Settlement(_lease_id(turn - 1), ())
+        asked = LeaseRequest(_lease_id(turn), LEAST + turn, LONGEST, (settled,))
+        admission = await store.admit_leased(self._token, 1, _UNLIMITED_PLANS, asked, self._now)
+        return admission.lease is not None
+
+    async def _leases(self, store: Store) -> object:
+        leases = await store.quota_leases(self._leased.organization, self._now)
+        return [(lease.id, lease.units) for lease in leases]
+
+    async def _in_use(self, store: Store) -> object:
+        leases = await store.leases_in_use(self._leased.organization, self._now)
+        return [(lease.id, lease.units) for lease in leases]
+
+
+def _hold_id(turn: int) -> str:
+    return f"{turn:032x}"
+
+
+def _lease_id(turn: int) -> str:
+    return f"{turn:016x}"
 
 
 def _reads(names: Sequence[str], *finds: Read) -> tuple[Read, ...]:
