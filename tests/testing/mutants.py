@@ -395,6 +395,36 @@ class Resurrecting(Mutant):
             return renewed
 
 
+class NeverShortensALease(Mutant):
+    """Takes the later of two deadlines."""
+
+    killed_by: ClassVar = {"L4"}
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        leases = await self.held(organization, now)
+        mine = [lease.deadline for lease in leases if lease[:2] == (job, owner)]
+        longest = max([span, *(deadline - self.at(now) for deadline in mine)])
+        return await super().renew(organization, job, owner, longest, now)
+
+
+class NeverShortensTheSpanOfALease(Mutant):
+    """Takes the longer of two spans: the answer has the one that was asked for."""
+
+    killed_by: ClassVar = {"L4"}
+
+    async def renew(
+        self, organization: str, job: str, owner: str, span: int, now: int | None = None
+    ) -> Lease | None:
+        before = await self.held(organization, now)
+        lease = await super().renew(organization, job, owner, span, now)
+        longer = [one for one in before if one[:2] == (job, owner) and one.span > span]
+        if lease is not None and longer:
+            await super().renew(organization, job, owner, longer[0].span, now)
+        return lease
+
+
 class AnybodyReleases(Mutant):
     """Frees the slot of a job without checking its owner."""
 

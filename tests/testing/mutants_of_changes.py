@@ -165,3 +165,86 @@ class LogByPrefix(Mutant):
             if id.startswith(organization):
                 found += await super().change_log(id, limit, before)
         return list(islice(found, limit))
+
+
+class LogGoesWithTheLastKey(Mutant):
+    """Removes the records of an organization with its last key."""
+
+    killed_by: ClassVar = {"D44"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        removal = await super().remove_ended(age, now, cursor)
+        for organization in [*self._changes._rows]:
+            if not await self.list(organization, 1):
+                _forget(self, organization)
+        return removal
+
+
+class RecordsGoWithTheirKey(Mutant):
+    """Removes the records of a key with it."""
+
+    killed_by: ClassVar = {"D44"}
+
+    async def remove_ended(
+        self, age: int, now: int | None = None, cursor: str | None = None
+    ) -> Removal:
+        handles = set(self._rows)
+        ids = {str(row[0]) for row in self._rows.values()}
+        removal = await super().remove_ended(age, now, cursor)
+        ids -= {str(row[0]) for row in self._rows.values()}
+        if handles - set(self._rows):
+            for rows in self._changes._rows.values():
+                kept = [row for row in rows if Change.read(*row).key not in ids]
+                rows.clear()
+                rows.extend(kept)
+        return removal
+
+
+class LogGoesWithARevocation(Mutant):
+    """Keeps records of live keys only."""
+
+    killed_by: ClassVar = {"D44"}
+
+    async def revoke_if_live(
+        self,
+        organization: str,
+        id: str,
+        now: int | None = None,
+        *,
+        change: ChangeDraft | None = None,
+    ) -> ApiKey | None:
+        key = await super().revoke_if_live(organization, id, now)
+        if key is not None and change is not None and not await self.list_live(organization, 1):
+            _forget(self, organization)
+        return key
+
+
+class LogKeepsAThousand(Mutant):
+    """Keeps a tenth of the records."""
+
+    killed_by: ClassVar = {"D44"}
+
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        newest = await super().change_log(organization, 1)
+        found = await super().change_log(organization, limit, before)
+        return [one for one in found if one.number > newest[0].number - 1_000]
+
+
+class LogIsWrittenOverPlans(Mutant):
+    """Keeps one record of plans, the latest."""
+
+    killed_by: ClassVar = {"D44"}
+
+    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
+        found = await super().change_log(organization, 1000)
+        plans = [one.number for one in found if one.action == "plan_assigned"]
+        older = {*plans[1:]}
+        kept = [one for one in found if one.number not in older]
+        return [one for one in kept if before is None or one.number < before][:limit]
+
+
+def _forget(store: Mutant, organization: str) -> None:
+    store._changes._rows.pop(organization, None)
+    store._changes._oldest = [one for one in store._changes._oldest if one[1] != organization]

@@ -472,3 +472,16 @@ class SharesNoCells(HoldMutant):
             )
             action = action._replace(limits=action.limits._replace(windows=windows))
         return apply(action, before, now, kept)
+
+
+class NeverShortensAHold(HoldMutant):
+    """Takes the later of two deadlines."""
+
+    killed_by: ClassVar = {"H2"}
+
+    def apply(self, action: Any, before: Any, now: int, kept: int) -> Any:
+        if isinstance(action, Renew):
+            held = [one for budget in before if budget for one in budget.held]
+            latest = max((one.deadline for one in held if one.id == action.id), default=now)
+            action = action._replace(span=max(action.span, latest - now))
+        return super().apply(action, before, now, kept)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
+from zlib import crc32
 
 from lockgate import Store
 from lockgate.core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement, out
@@ -111,6 +112,86 @@ class TakesHoldersForStopped(LeaseMutant):
 
     async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
         return (await super().leases_in_use(organization, now))[:1]
+
+
+class Ordering(LeaseMutant):
+    """Lists leases in another order than that of their grants."""
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return leases
+
+    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
+        return self.ordered(await super().quota_leases(organization, now))
+
+
+class ListsLeasesById(Ordering):
+    """Reads them from a map that is sorted by its names."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return tuple(sorted(leases))
+
+
+class ListsLeasesByDeadline(Ordering):
+    """Reads them from a set that is sorted by when they end."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return tuple(sorted(leases, key=lambda lease: lease.deadline))
+
+
+class ListsLeasesByUnits(Ordering):
+    """Those with the most units first."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return tuple(sorted(leases, key=lambda lease: -lease.units))
+
+
+class ListsTheLatestLeaseFirst(Ordering):
+    killed_by: ClassVar = {"K4"}
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return leases[::-1]
+
+
+class ListsLeasesOfAHash(Ordering):
+    """Has the order of a hash table."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return tuple(sorted(leases, key=lambda lease: crc32(lease.id.encode())))
+
+
+class ListsEndedLeasesLast(Ordering):
+    """Joins two lists: those that are out, and those that ended unsettled."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def ordered(self, leases: QuotaLeases) -> QuotaLeases:
+        return tuple(sorted(leases, key=lambda lease: not lease.units))
+
+
+class ListsLeasesInUseByDeadline(LeaseMutant):
+    killed_by: ClassVar = {"K4"}
+
+    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
+        found = await super().leases_in_use(organization, now)
+        return tuple(sorted(found, key=lambda lease: lease.deadline))
+
+
+class TakesOverdueHoldersForStopped(LeaseMutant):
+    """Waits for no lease past its deadline, whose holder's clock may be behind."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
+        found = await super().leases_in_use(organization, now)
+        return tuple(lease for lease in found if lease.units)
 
 
 class ForgetsLeasesThatItCounts(LeaseMutant):
@@ -276,3 +357,143 @@ class GrantsNothingWithoutALimit(Granting):
     def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
         is_free = answer.reading is not None and answer.reading.remaining is None
         return None if is_free else answer.lease
+
+
+class Recalling(LeaseMutant):
+    """Sends a recall with each change of a key or a plan; right until a subclass is not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recalled: list[str] = []
+
+    def recall(self, organization: str) -> None:
+        self.recalled.append(organization)
+
+    async def recalls(self) -> AsyncGenerator[Any]:
+        place = 0
+        while True:
+            for organization in self.recalled[place:]:
+                place += 1
+                yield self.sent(organization)
+            yield None
+
+    def sent(self, organization: str) -> Any:
+        return organization
+
+    async def revoke_if_live(self, organization: str, *args: Any, **kwargs: Any) -> Any:
+        key = await super().revoke_if_live(organization, *args, **kwargs)
+        self.recall(organization)
+        return key
+
+    async def update_if(self, old: Any, *args: Any, **kwargs: Any) -> bool:
+        done = await super().update_if(old, *args, **kwargs)
+        self.recall(old.organization)
+        return done
+
+    async def rotate_if(self, old: Any, *args: Any, **kwargs: Any) -> Any:
+        successor = await super().rotate_if(old, *args, **kwargs)
+        self.recall(old.organization)
+        return successor
+
+    async def put_organization(self, organization: Any, *args: Any, **kwargs: Any) -> None:
+        await super().put_organization(organization, *args, **kwargs)
+        self.recall(organization.id)
+
+    async def claim_if_unclaimed(self, organization: str, *args: Any, **kwargs: Any) -> Any:
+        account = await super().claim_if_unclaimed(organization, *args, **kwargs)
+        self.recall(organization)
+        return account
+
+
+class RaisesForRecalls(Recalling):
+    """Cannot be listened to."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def recalls(self) -> AsyncGenerator[Any]:
+        raise NotImplementedError
+
+
+class RaisesAfterARecall(Recalling):
+    """Decodes what it receives as ASCII."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def sent(self, organization: str) -> Any:
+        return organization.encode("ascii").decode()
+
+
+class RecallsInBytes(Recalling):
+    """Yields what the driver does."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def sent(self, organization: str) -> Any:
+        return organization.encode("utf-8", "surrogatepass")
+
+
+class RecallsFolded(Recalling):
+    killed_by: ClassVar = {"K4"}
+
+    def sent(self, organization: str) -> Any:
+        return organization.strip().lower()
+
+
+class RecallsCut(Recalling):
+    """Sends what fits the payload of a notification."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def sent(self, organization: str) -> Any:
+        return organization[:63]
+
+
+class RecallsNothing(Recalling):
+    """Listens to a channel that no verb sends to."""
+
+    killed_by: ClassVar = {"K4"}
+
+    def recall(self, organization: str) -> None:
+        return
+
+
+class RecallsOnce(Recalling):
+    """Ends with its first recall."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def recalls(self) -> AsyncGenerator[Any]:
+        for organization in self.recalled[:1]:
+            yield organization
+
+
+class RecallsForRevocationsOnly(Recalling):
+    """Lets leases of a key run out whose scopes or expiry have changed."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def update_if(self, old: Any, *args: Any, **kwargs: Any) -> bool:
+        return await LeaseMutant.update_if(self, old, *args, **kwargs)
+
+
+class RecallsNoPlans(Recalling):
+    killed_by: ClassVar = {"K4"}
+
+    async def put_organization(self, organization: Any, *args: Any, **kwargs: Any) -> None:
+        await LeaseMutant.put_organization(self, organization, *args, **kwargs)
+
+
+class RecallsNoRotations(Recalling):
+    killed_by: ClassVar = {"K4"}
+
+    async def rotate_if(self, old: Any, *args: Any, **kwargs: Any) -> Any:
+        return await LeaseMutant.rotate_if(self, old, *args, **kwargs)
+
+
+class RecallsNoClaims(Recalling):
+    """Lets leases of keys run out that a claim has revoked."""
+
+    killed_by: ClassVar = {"K4"}
+
+    async def claim_if_unclaimed(self, organization: str, *args: Any, **kwargs: Any) -> Any:
+        return await LeaseMutant.claim_if_unclaimed(self, organization, *args, **kwargs)

@@ -7,12 +7,16 @@ them; all of them are :func:`combined`.
 from __future__ import annotations
 
 import html
+import posixpath
+import quopri
+import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
+from zlib import crc32
 
 from lockgate.core.api_keys import ApiKey, KeyDetails
 from lockgate.core.changes import ChangeDraft
@@ -24,6 +28,13 @@ from .mutants import Mutant
 
 Fold = Callable[[str], str]
 Folds = Callable[[Fold], dict[str, Any]]
+
+
+def _fnv(text: str) -> int:
+    value = 2166136261
+    for byte in text.encode("utf-8", "surrogatepass"):
+        value = (value ^ byte) * 16777619 % 2**32
+    return value
 
 
 def _numeric(text: str) -> str:
@@ -50,6 +61,18 @@ FOLDS: Final[Mapping[str, Fold]] = {
     "Cuts": lambda text: text[:60],
     "CutsAtTheEnd": lambda text: text[:99],
     "LosesEmoji": lambda text: "".join(c for c in text if ord(c) < 0x1_0000),
+    "Underscores": lambda text: text.replace(":", "_"),
+    "Slashes": lambda text: text.replace("\\", "/"),
+    "Dashes": lambda text: text.replace("-", "_"),
+    "Slugs": lambda text: re.sub(r"\W", "_", text),
+    "DropsMarks": lambda text: re.sub(r"(?<=\w)[^\w\s](?=\w)", "", text),
+    "Percents": lambda text: unquote(text, errors="surrogatepass"),
+    "Paths": posixpath.normpath,
+    "DecodesMail": lambda text: quopri.decodestring(text.encode("utf-8", "surrogatepass")).decode(
+        "utf-8", "surrogateescape"
+    ),
+    "Hashes": lambda text: f"{crc32(text.encode('utf-8', 'surrogatepass')):x}",
+    "HashesAsFnv": lambda text: f"{_fnv(text):x}",
     "Nulls": lambda text: "" if text.lower() in ("null", "none") else text,
 }
 """What databases, drivers and templates do to texts, by name."""
@@ -166,7 +189,7 @@ class Field:
     parts: tuple[Part, ...]
     killed_by: frozenset[str]
     verbs: Folds
-    folds: Collection[str] = tuple(FOLDS)
+    folds: Sequence[str] = tuple(FOLDS)
     """Names of the folds that a valid text of this field can show."""
 
 
@@ -175,7 +198,7 @@ def _of(
     parts: tuple[Part, ...],
     killed_by: str,
     verbs: Folds,
-    folds: Collection[str] = tuple(FOLDS),
+    folds: Sequence[str] = tuple(FOLDS),
 ) -> Field:
     return Field(name, parts, frozenset(killed_by.split()), verbs, folds)
 
@@ -232,6 +255,13 @@ FIELDS: Final = (
     ),
     _of("Plans", ("accounts",), "D25", _row("put_organization", 0, _plan), _SHORT),
     _of("Records", ("changes",), "D44", _record, _SHORT),
+    _of("Resets", ("windows",), "W8", _argument(0, "reset"), _SHORT),
+    _of("LimitWindows", ("limits",), "W8", _argument(0, "hit", "peek")),
+    _of("Budgets", ("holds",), "W8", _argument(0, "hold")),
+    _of("KeyOwners", KEYS, "K1 W8", _argument(0, "get", "list", "list_live", "revoke_if_live")),
+    _of("AccountOwners", ("accounts",), "D14 W8 R1 D15", _argument(0, "account", "sign_in")),
+    _of("PlanOwners", ("accounts",), "D25 W8", _argument(0, "organization")),
+    _of("LogOwners", ("changes",), "D44 W8", _argument(0, "change_log")),
     _of("Searches", ("admission",), "K1", _searched, _SHORT),
     _of("Histories", ("admission",), "W8", _histories, _SHORT),
 )
@@ -240,18 +270,25 @@ FIELDS: Final = (
 class Loose(Mutant):
     """Keeps or compares one text loosely."""
 
+    in_each_run: ClassVar[bool] = False
+    """Whether it runs with every change: each fold in the first field, and one fold, each another,
+    in every other field."""
     parts: ClassVar[tuple[Part, ...]] = ()
 
 
 def combined() -> Iterator[type[Loose]]:
     """Return a store for each fold in each field."""
-    for field in FIELDS:
+    for place, field in enumerate(FIELDS):
         for how in field.folds:
             fold = FOLDS[how]
-            own = {"killed_by": field.killed_by, "parts": field.parts, "__module__": __name__}
-            yield type(f"{how}{field.name}", (Loose,), {**own, **field.verbs(fold)})
+            own: dict[str, Any] = {
+                "killed_by": field.killed_by,
+                "parts": field.parts,
+                "__module__": __name__,
+            }
+            in_each_run = place == 0 or how == field.folds[place % len(field.folds)]
+            own |= {"in_each_run": in_each_run, **field.verbs(fold)}
+            yield type(f"{how}{field.name}", (Loose,), own)
 
 
 EVERY: Final = tuple(combined())
-IN_EACH_RUN: Final = frozenset(EVERY[:: len(FOLDS) + 1])
-"""One of each field, each with another fold."""

@@ -11,11 +11,17 @@ from lockgate.testing import Broken
 from lockgate.testing.certify import checks_of, drive, hold
 from lockgate.testing.checks import Part
 
-from . import mutants_of_holds, mutants_of_limits, mutants_of_quota_leases
+from . import (
+    mutants_of_holds,
+    mutants_of_limits,
+    mutants_of_names,
+    mutants_of_quota_leases,
+    mutants_of_texts,
+)
 from .mutants import Mutant, every
 from .mutants_of_holds import HoldMutant
 from .mutants_of_limits import LimitMutant
-from .mutants_of_quota_leases import LeaseMutant
+from .mutants_of_quota_leases import LeaseMutant, Recalling
 
 DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
     "limits": {
@@ -39,6 +45,8 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
         ),
         "SharesCellsByTheGrainOfADay": ("many_hits_share_cells_of_a_named_limit",),
         "CountsAllKeysTogether": ("each_subject_is_counted_by_itself",),
+        "TakesDashesForUnderscoresOfLimits": ("names_that_look_alike_are_counted_apart",),
+        "UnderscoresLimitWindows": ("ids_that_look_alike_have_separate_named_limits",),
         "CountsAllOrganizationsTogether": ("hostile_ids_have_separate_named_limits",),
         "BeginsAnewWithAnotherNumber": (
             "another_number_keeps_counted_hits",
@@ -105,6 +113,8 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
         ),
         "CutsAnOverrun": ("an_overrun_is_counted_as_it_was",),
         "HoldsForAllKeysTogether": ("each_subject_has_budgets_of_its_own",),
+        "CutsAt64OfBudgets": ("names_that_look_alike_have_separate_budgets",),
+        "SlashesBudgets": ("ids_that_look_alike_have_separate_budgets",),
         "FoldsTheCaseOfOrganizations": ("hostile_ids_have_separate_budgets",),
         "CountsARulesLimitOfTheSameName": ("a_rules_limit_of_the_same_name_is_another_count",),
         "ForgetsBudgetsWithOtherNumbers": ("another_number_keeps_what_is_held_and_used",),
@@ -133,6 +143,8 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
         ),
         "ForgetsLeasesThatItCounts": ("an_unsettled_lease_stays_listed_after_its_deadline",),
         "TakesHoldersForStopped": ("a_lease_is_in_use_until_it_is_settled",),
+        "ListsLeasesById": ("leases_are_listed_in_the_order_of_their_grants",),
+        "RaisesForRecalls": ("each_change_recalls_the_leases_of_its_organization",),
         "HitsBesideLeases": ("units_that_were_not_used_are_free_at_once",),
         "StampsEarly": ("used_units_are_counted_from_their_instants",),
         "CountsASettlementTwice": (
@@ -148,14 +160,23 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
         ),
         "GrantsToRevokedKeys": ("a_call_that_is_not_admitted_gets_no_lease",),
         "GrantsBesideNamedLimits": ("a_key_with_named_limits_gets_no_lease",),
-        "SettlesOfAllOrganizations": ("organizations_have_leases_of_their_own",),
+        "SettlesOfAllOrganizations": (
+            "organizations_have_leases_of_their_own",
+            "ids_that_look_alike_have_separate_leases",
+        ),
         "LosesLeasesAtReset": ("a_reset_keeps_leases",),
         "GrantsWithARefusal": ("a_refusal_holds_until_the_first_lease_ends",),
         "SettlesWithoutUse": ("overlapping_leases_are_linearizable",),
     },
 }
 """By part and mutant, the checks that are to detect its mistake."""
-MODULES: Final = (mutants_of_limits, mutants_of_holds, mutants_of_quota_leases)
+MODULES: Final = (
+    mutants_of_limits,
+    mutants_of_holds,
+    mutants_of_quota_leases,
+    mutants_of_names,
+    mutants_of_texts,
+)
 MUTANTS: Final = {
     mutant.__name__: mutant
     for mutant in every()
@@ -163,7 +184,7 @@ MUTANTS: Final = {
 }
 
 
-@pytest.mark.parametrize("base", [LimitMutant, HoldMutant, LeaseMutant])
+@pytest.mark.parametrize("base", [LimitMutant, HoldMutant, LeaseMutant, Recalling])
 def test_a_base_of_mutants_makes_no_mistake(base: type[Mutant]) -> None:
     """Otherwise a check detects its mutants for another reason than their mistakes."""
     for check in checks_of(base.parts):

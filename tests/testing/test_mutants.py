@@ -20,12 +20,15 @@ from . import (
     mutants_of_holds,  # noqa: F401
     mutants_of_limits,  # noqa: F401
     mutants_of_load,  # noqa: F401
+    mutants_of_names,  # noqa: F401
     mutants_of_quota_leases,  # noqa: F401
+    mutants_of_resets,  # noqa: F401
+    mutants_of_secrets,  # noqa: F401
     mutants_of_usage,  # noqa: F401
     mutants_of_walks,  # noqa: F401
 )
 from .mutants import Mutant, every
-from .mutants_of_texts import IN_EACH_RUN, Loose
+from .mutants_of_texts import Loose
 
 
 def leftovers(store: Store, now: int) -> int:
@@ -46,7 +49,7 @@ async def _hold_all(mutant: type[Mutant], checks: list[Check]) -> None:
 
 def each(mutant: type[Mutant]) -> Any:
     """A mutant as a parameter; most stores that are loose with texts run in campaigns."""
-    rarely = issubclass(mutant, Loose) and mutant not in IN_EACH_RUN
+    rarely = issubclass(mutant, Loose) and not mutant.in_each_run
     return pytest.param(mutant, marks=pytest.mark.campaign if rarely else (), id=mutant.__name__)
 
 

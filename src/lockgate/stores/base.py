@@ -336,8 +336,10 @@ class WindowStore(PartStore):
         """Empty the windows of an organization and its named limits, in one atomic step.
 
         A hit that starts after this has returned finds them empty, on any process that shares the
-        store. Slots, usage, plan and quota leases stay: the units of a lease count until it ends,
-        and the used ones for the window after. ``now`` is the ``at`` of the change record.
+        store. The change counter moves, because callers remember refusals of before. Slots, keys,
+        usage, plan and quota leases stay: the units of a lease count until it ends, and the used
+        ones for the window after. ``now`` is the ``at`` of the change record, which is added even
+        if all windows were empty.
         """
 
     async def settle_leases(
@@ -624,9 +626,9 @@ class ChangeStore(PartStore):
     The record's ``at`` is the instant that stamps the change.
 
     An organization's records are numbered from 1 on, each by one more than the newest. At most
-    :data:`~lockgate.core.changes.LOGGED_AT_MOST` of them are kept, or a few more: the oldest go
-    first. They do not depend on the organization's keys, plan and account, and no verb changes
-    them. Admissions neither read nor write them.
+    :data:`~lockgate.core.changes.LOGGED_AT_MOST` of them are kept, or a few more and never fewer:
+    the oldest go first. They do not depend on the organization's keys, plan and account, outlast
+    all of them, and no verb changes them. Admissions neither read nor write them.
     """
 
     @abstractmethod
@@ -677,6 +679,11 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
         verdict is ELSEWHERE, after REVOKED and EXPIRED and before LIMITED. Few keys have such a
         list, so the caller first leaves the address out, and repeats the call with it after
         ELSEWHERE; only the second answer has to be up to date.
+
+        A key that does not exist costs one comparison of digests, as a wrong secret does, so that
+        the time of the answer does not show which handles exist (K10): where no key has the handle,
+        a store calls :meth:`Token.compare_with_dummy
+        <lockgate.core.key_format.Token.compare_with_dummy>`.
 
         The default calls the verbs above. Override it if the store can admit in one atomic step.
 
@@ -807,10 +814,10 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
     async def change_counter(self) -> int | None:
         """Return a number that grows with every change to keys or plans, or to an agent's sessions.
 
-        Any change that may alter an earlier answer counts: revocations, digests, plans, limits,
-        sign-outs, revoked dashboard tokens. New keys and accounts need not count. All processes
-        share the number, and it has grown before the changing verb returns. Callers that cache
-        answers read it periodically.
+        Any change that may alter an earlier answer counts: revocations, updates, rotations,
+        digests, plans, limits, resets, sign-outs, revoked dashboard tokens. New keys and accounts
+        need not count. All processes share the number, and it has grown before the changing verb
+        returns. Callers that cache answers read it periodically.
 
         None, the default: the store has no such number, and answers are cached for a second at
         most.

@@ -47,14 +47,25 @@ HOSTILE: Final = (
 )
 """Valid ids that are hard for stores: all different, some nearly alike (D36)."""
 
+SEPARATED: Final = (
+    *(f"a{mark}b" for mark in "-_:/\\|.,;+= !\"#$%&'()*<>?@[]^`{}~"),
+    *("%41", "%42", "B", "&#67;", "C", "=44", "D", "./p", "p", "p/./q", "p/q", "p/"),
+    *("plumless", "buckeroo", "costarring", "liquid", "hetairas", "mentioner", "Aa", "BB"),
+)
+"""Texts that only a mark, an escape or a hash of more than 32 bits tells apart.
+
+Many are alike to the one before, with which some checks compare each. The words at the end have the
+same CRC-32, FNV-1a, DJB2 or Java hash code in pairs.
+"""
 ALIKE_TO_PEOPLE: Final = (
     *("\uff41", "A", "a", "a ", " a", "\u3000a", "a\u00a0", "\u00e1", "a\u0301"),
     *("ss", "\u00df", "\u1e9e", "fi", "\ufb01", "K", "\u212a", "i", "\u0131", "\u0130", "I"),
     *("0", "00", "-0", "0.0", "0e1", "0x0", "\u0660", "1", "01", "+1", "1.0", "1e0", "\uff11"),
     *("true", "True", "1_0", "10", "null", "NULL", "None", "nan", "NaN", "1,0", "1;0", "1|0"),
-    *("%", "_", "*", "?", "a%", "a_", "a*", "ab", "[ab]", "\\", "\\\\", "\\x61", "\\u0061", "\\n"),
-    *("'", "''", '"', "&", "&amp;", "%20", "+", "{}", "[]", "$1", "{a}", "a/b", "a//b", "--"),
+    *("%", "_", "*", "?", "a%", "a*", "ab", "[ab]", "\\", "\\\\", "\\x61", "\\u0061", "\\n"),
+    *("'", "''", '"', "&", "&amp;", "%20", "+", "{}", "[]", "$1", "{a}", "a//b", "--", "a_", "a:"),
     *("a\U0001f511", "a\U0001f513", "o" * 63 + "p", "o" * 63 + "q"),
+    *SEPARATED,
 )
 """Texts of printable characters that are equal where a database compares loosely or cuts them."""
 LONGEST: Final = ("o" * 99 + "p", "o" * 99 + "q", "\U0001f511" * 99 + "p", "\U0001f511" * 99 + "q")

@@ -50,6 +50,8 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "K8": "Never has an organization more live keys than its cap, whoever inserts at once.",
     "K9": "A digest and the seal of its row are replaced only while both still are the old ones, "
     "and nothing else with them.",
+    "K10": "A handle that no key has gets the answer of a wrong secret after the same work, one "
+    "comparison of digests.",
     # Accounts
     "R1": "An account and the first key of its organization are kept together or not at all.",
     "R3": "An account is claimed once and for ever, with one winner however many claim at once.",

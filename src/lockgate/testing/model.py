@@ -99,6 +99,8 @@ def expect(world: World, call: Call) -> tuple[Any, World]:
         return raised(error), world
 
 
+_DATED_BY_CHANGE: Final = frozenset({"put_organization", "reset"})
+"""Verbs whose ``now`` is that of the change record alone."""
 _UNDATED: Final = "without now it goes by the store's clock, which the model does not have"
 
 
@@ -113,7 +115,7 @@ def unjudged(call: Call) -> str | None:
         given = verb.bind(World(), *call.arguments, **dict(call.options)).arguments
     except TypeError as error:
         return str(error) if "'now'" not in str(error) else _UNDATED
-    dated = "now" in verb.parameters and (call.verb != "put_organization" or given.get("change"))
+    dated = "now" in verb.parameters and (call.verb not in _DATED_BY_CHANGE or given.get("change"))
     if dated and given.get("now") is None:
         return _UNDATED
     return None
@@ -301,11 +303,14 @@ def quota_leases(world: World, organization: str, now: int) -> tuple[QuotaLeases
     return live(world.quota_leases.get(organization, ()), now), world
 
 
-def reset(world: World, organization: str) -> tuple[None, World]:
+def reset(
+    world: World, organization: str, now: int = 0, *, change: ChangeDraft | None = None
+) -> tuple[None, World]:
     others = {id: state for id, state in world.windows.items() if id != organization}
     limits = {place: cells for place, cells in world.limits.items() if place[0] != organization}
     budgets = {place: one for place, one in world.budgets.items() if place[0] != organization}
-    return None, world._replace(windows=others, limits=limits, budgets=budgets)
+    world = world._replace(windows=others, limits=limits, budgets=budgets)
+    return None, _logged(world, organization, change, now)
 
 
 def hold(world: World, organization: str, action: HoldAction, now: int) -> tuple[HoldAnswer, World]:

@@ -191,10 +191,12 @@ class StoreMachine(RuleBasedStateMachine):
         self._call("peek", organization, plan.windows, self.now, named)
 
     @precondition(needs("limits"))
-    @rule(organization=ORGANIZATION)
-    def reset(self, organization: str) -> None:
+    @rule(organization=ORGANIZATION, change=CHANGE)
+    def reset(self, organization: str, change: ActorKind | None) -> None:
         """Empty the windows and the named limits of an organization."""
-        self._call("reset", organization)
+        options = self._change("windows_reset", change)
+        self._call("reset", organization, self.now, **options)
+        self._read_log(organization)
 
     @precondition(needs("holds"))
     @rule(

@@ -384,6 +384,29 @@ async def organizations_are_listed_with_plan_live_keys_and_latest_use(
     await store.organizations(1000, NOW + DAY)
 
 
+@alone("W2", "admission")
+async def a_reset_of_windows_leaves_all_else(store: Store, factory: Factory) -> None:
+    """Keys with their usage, the plan, slots, and the windows of ids that begin alike."""
+    made = factory.key()
+    await store.insert(factory.draft(key=made, lifetime=DAY), None, NOW)
+    await store.put_organization(Organization("org_1", "exact", (("rpm", 3),)))
+    for step in range(4):
+        await store.admit(factory.token(made), 1, PLANS, NOW + step)
+    await store.acquire("org_1", "job", "me", 2, HOUR, NOW)
+    for id in ("org_11", "Org_1", "org_1 ", "org"):
+        await store.hit(id, EXACT.windows, 2, NOW)
+    await store.reset("org_1", NOW + 9)
+    await store.peek("org_1", EXACT.windows, NOW + 9)
+    for id in ("org_11", "Org_1", "org_1 ", "org"):
+        await store.peek(id, EXACT.windows, NOW + 9)
+    await store.held("org_1", NOW + 9)
+    await store.organization("org_1")
+    await store.find(made.handle)
+    await store.list_live("org_1", PAGE_AT_MOST, None, NOW + 9)
+    await store.admit(factory.token(made), 3, PLANS, NOW + 9)
+    await store.acquire("org_1", "another job", "me", 1, HOUR, NOW + 9)
+
+
 @alone("D45", "admission")
 async def a_removed_key_is_unknown_at_once(store: Store, factory: Factory) -> None:
     made = factory.key()
@@ -416,6 +439,7 @@ CHECKS: tuple[Check, ...] = (
     the_keys_of_an_organization_share_its_windows,
     a_plan_holds_from_the_next_admission_on,
     a_temporary_limit_holds_until_its_end,
+    a_reset_of_windows_leaves_all_else,
     a_removed_key_is_unknown_at_once,
     a_search_finds_keys_of_all_organizations_by_handle_id_and_prefix,
     organizations_are_listed_with_plan_live_keys_and_latest_use,

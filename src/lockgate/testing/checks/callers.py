@@ -9,6 +9,7 @@ from contextvars import copy_context
 from time import sleep
 from typing import Any, Final, TypeVar
 
+from ...errors import HandleTaken, KeyLimitReached
 from ...stores.base import Store
 from ...sync import run
 from ..factories import Factory
@@ -36,7 +37,19 @@ class Callers:
         self._sentence = sentence
 
     async def at_once(self, number: int, work: Callable[[int], Coroutine[Any, Any, T]]) -> list[T]:
-        """Run ``work(0)``, ``work(1)``, ... concurrently, and return their results."""
+        """Run ``work(0)``, ``work(1)``, ... concurrently, and return their results.
+
+        Raises:
+            Broken: a call of one of them raised an error of the contract, which ``work`` does not
+                expect.
+        """
+        try:
+            return await self._at_once(number, work)
+        except (HandleTaken, KeyLimitReached) as error:
+            said = f"One of {number} callers at once got {type(error).__name__}: {error}"
+            raise Broken(self._sentence, said) from error
+
+    async def _at_once(self, number: int, work: Callable[[int], Coroutine[Any, Any, T]]) -> list[T]:
         if self.store.io == "async" or (self.store.io == "both" and in_a_loop()):
             return await asyncio.gather(*(work(index) for index in range(number)))
         return in_threads(number, lambda index: run(work(index)))

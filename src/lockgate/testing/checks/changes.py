@@ -9,7 +9,7 @@ from ...core.plans import Organization
 from ...core.timestamps import DAY, HOUR
 from ...stores.base import PAGE_AT_MOST, Store
 from ..calls import Call
-from ..factories import HOSTILE, NOW, Factory
+from ..factories import HOSTILE, NOW, PLANS, Factory
 from .callers import Callers
 from .check import Check, alone, crowded
 
@@ -27,6 +27,7 @@ UPDATED: Final = ChangeDraft(
 ROTATED: Final = ChangeDraft("key_rotated", "key id", USER, after=(("successor", "its id"),))
 REGISTERED: Final = ChangeDraft("account_registered", None, Actor("agent", None, "192.0.2.1"))
 CLAIMED: Final = ChangeDraft("account_claimed", None, USER, after=(("revoke_keys", True),))
+RESET: Final = ChangeDraft("windows_reset", None, Actor("operator", "root"))
 REMOVED: Final = ChangeDraft("account_removed", None, Actor("lockgate"))
 _READS: Final = 300
 
@@ -84,6 +85,20 @@ async def a_new_plan_is_recorded_with_the_plan_before(store: Store, _: Factory) 
         await store.put_organization(placed, NOW + step, change=assigned(placed))
         await store.change_log("org_1", 9)
         await store.organization("org_1")
+
+
+@alone("D44", "admission")
+async def each_reset_is_recorded(store: Store, factory: Factory) -> None:
+    """Also of windows that are empty: an operator's act, which has no other trace."""
+    key = factory.key()
+    await store.insert(factory.draft(key=key), None, NOW, change=CREATED)
+    await store.admit(factory.token(key), 1, PLANS, NOW)
+    await store.reset("org_1", NOW + 5, change=RESET)
+    await store.reset("org_1", NOW + 3, change=RESET)
+    await store.reset("org_2", NOW + 7, change=RESET)
+    await store.reset("org_1", NOW + 9)
+    for name in ("org_1", "org_2", "org_3"):
+        await store.change_log(name, 9)
 
 
 @alone("D44", "changes")
@@ -160,6 +175,29 @@ async def old_records_are_removed_and_no_others(store: Store, factory: Factory) 
     await store.change_log("org_1", 9)
     await store.insert(factory.draft(), None, NOW + 9 * HOUR, change=CREATED)
     await store.change_log("org_1", 9)
+
+
+@alone("D44", "changes")
+async def records_outlast_what_they_are_about(store: Store, factory: Factory) -> None:
+    """Removed keys, the last of an organization among them, and a removed account."""
+    kept = await store.insert(factory.draft(), None, NOW, change=CREATED)
+    for name in ("org_1", "org_2"):
+        ended = await store.insert(factory.draft(name, lifetime=HOUR), None, NOW, change=CREATED)
+        placed = Organization(name, "starter")
+        await store.put_organization(placed, NOW + DAY, change=assigned(placed))
+        # A record about the key that is younger than the key's end.
+        late = ChangeDraft("plan_assigned", ended.id, USER, (), plan_fields(placed))
+        placed = Organization(name, "creator")
+        await store.put_organization(placed, NOW + DAY + 1, change=late)
+    await store.remove_ended(DAY - HOUR, NOW + DAY + 1)
+    for name in ("org_1", "org_2"):
+        await store.list(name, PAGE_AT_MOST)
+        await store.change_log(name, 9)
+    await store.revoke_if_live("org_1", kept.id, NOW + DAY + 2, change=REVOKED)
+    await store.change_log("org_1", 9)
+    await store.register(factory.account("org_3"), factory.draft("org_3"), NOW, change=REGISTERED)
+    await store.remove_unclaimed(DAY, 9, NOW + 2 * DAY, change=REMOVED)
+    await store.change_log("org_3", 9)
 
 
 @alone("D44", "changes")
@@ -248,10 +286,12 @@ CHECKS: tuple[Check, ...] = (
     each_change_of_a_key_is_recorded,
     each_change_of_an_account_is_recorded,
     a_new_plan_is_recorded_with_the_plan_before,
+    each_reset_is_recorded,
     a_change_that_was_not_made_is_not_recorded,
     the_log_is_read_in_pages_newest_first,
     hostile_ids_have_separate_logs,
     old_records_are_removed_and_no_others,
+    records_outlast_what_they_are_about,
     other_verbs_leave_the_log_unchanged,
     one_revocation_among_many_is_recorded,
     concurrent_changes_are_all_recorded_once,

@@ -12,6 +12,7 @@ from ...stores.base import Store
 from ..factories import HOSTILE, NOW, OPEN, Factory
 from .callers import Callers
 from .check import Check, alone, crowded
+from .limits import IDS_ALIKE, NAMES
 
 TOKENS = Limit("tokens", "100/minute;150/hour", resolution=None)
 IMAGES = Limit("images", "10/hour", by="key")
@@ -132,6 +133,11 @@ async def a_renewed_hold_lasts_from_its_renewal(store: Store, __: Factory) -> No
     await store.hold("org_1", take(2, tokens, 90, span=SECOND), NOW + 3 * MINUTE - 1)
     await store.hold("org_1", renew(2, tokens, span=HOUR), NOW + 3 * MINUTE)
     await store.hold("org_1", settle(2, tokens, 10), NOW + HOUR)
+    # A renewal may shorten a hold.
+    await store.hold("org_2", take(1, tokens, 100, span=HOUR), NOW)
+    await store.hold("org_2", renew(1, tokens, span=SECOND), NOW + 1)
+    await store.hold("org_2", look(tokens), NOW + SECOND)
+    await store.hold("org_2", settle(1, tokens, 10), NOW + 1 + SECOND)
 
 
 @alone("W6", "holds")
@@ -185,6 +191,23 @@ async def each_subject_has_budgets_of_its_own(store: Store, __: Factory) -> None
     await store.hold("org_2", take(1, of(IMAGES), 10), NOW)
     await store.hold("org_2", settle(0, of(IMAGES), 0), NOW)
     await store.hold("org_1", settle(0, of(IMAGES), 0), NOW)
+
+
+@alone("W8", "holds")
+async def names_that_look_alike_have_separate_budgets(store: Store, __: Factory) -> None:
+    """Each limit has its own number of units, and each key, with the longest names of limits."""
+    limits = [Limit(name, "99/hour") for name in NAMES]
+    limits += [Limit("a1", "99/minute"), Limit("a", "99/160 seconds")]
+    every = of(*limits)
+    await store.hold("org_1", take(1, every, *range(1, len(every.fields) + 1)), NOW)
+    for number, limit in enumerate(limits, 2):
+        await store.hold("org_1", take(number, of(limit), 1), NOW)
+    await store.hold("org_1", look(every), NOW)
+    long = Limit("k" * 64, "99/hour;999/day", by="key")
+    for number, key in enumerate(IDS_ALIKE, 100):
+        await store.hold("org_1", take(number, of(long, key=key), number - 99), NOW)
+    for key in IDS_ALIKE:
+        await store.hold("org_1", look(of(long, key=key)), NOW)
 
 
 @alone("W8", "holds")
@@ -381,6 +404,7 @@ CHECKS: tuple[Check, ...] = (
     an_overrun_is_counted_as_it_was,
     units_above_a_limit_wait_its_whole_window,
     each_subject_has_budgets_of_its_own,
+    names_that_look_alike_have_separate_budgets,
     hostile_ids_have_separate_budgets,
     a_rules_limit_of_the_same_name_is_another_count,
     another_number_keeps_what_is_held_and_used,

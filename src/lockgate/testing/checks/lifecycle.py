@@ -83,14 +83,19 @@ async def _admitted_by_the_stores_clock(store: Store, factory: Factory) -> int |
 async def the_change_counter_grows_with_every_change(store: Store) -> None:
     """The change counter and local version change with every change to keys, plans or sessions."""
     factory = Factory()
-    draft = factory.draft()
-    await store.insert(draft, None, NOW)
+    draft, rotated, successor = factory.draft(), factory.draft(), factory.draft()
+    key = await store.insert(draft, None, NOW)
+    other = await store.insert(rotated, None, NOW)
+    await store.hit("org_1", EXACT.windows, 1, NOW)
     for organization in ("org_2", "org_3", "org_4", "org_5"):
         await store.register(factory.account(organization), factory.draft(organization), NOW)
     await store.claim_if_unclaimed("org_3", "ada", revoke=False, keep_token=True, now=NOW)
     revoking = (("revoke", True), ("keep_token", False), ("now", NOW))
     old, new = Digest(draft.scheme, draft.digest), Digest(draft.scheme, b"\x07" * 32)
     for change in (
+        Call("reset", ("org_1", NOW)),
+        Call("update_if", (key, key._replace(scopes=("jobs:read",)), NOW)),
+        Call("rotate_if", (other, other._replace(revoked_at=NOW), successor, None, NOW)),
         Call("rehash_if", (draft.handle, old, new)),
         Call("put_organization", (Organization("org_1", EXACT.name),)),
         Call("put_organization", (Organization("org_1", EXACT.name, (("rpm", 4),)),)),

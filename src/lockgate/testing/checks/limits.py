@@ -22,7 +22,15 @@ EXPORT = Limit("export", "3/hour", resolution=None)
 BY_KEY = Limit("export-key", "2 per minute", by="key")
 TWO = Limit("two", "2/second;4/minute")
 SEVERAL = (EXPORT, BY_KEY, TWO)
+NAMES = (
+    *("a-b", "a_b", "ab", "a--b", "a-b-", "a_b_", "b-a", "ac-b", "a", "a1", "a01", "a10"),
+    *("x" * 64, "x" * 63 + "y", "x" * 63, "x" * 32 + "y" * 32, "x" * 32),
+    *("plumless", "buckeroo", "an", "c0"),
+)
+"""Names of limits, alike but for their dashes, digits, ends or order; the words at the end have the
+same CRC-32 or Java hash code in pairs."""
 IDS = ("00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002")
+IDS_ALIKE = (*IDS, "10000000-0000-4000-8000-000000000001", "00000000-0000-4000-8001-000000000001")
 OWN = KeyDetails(limits=(("export", "2/hour"), ("own", "3/minute;9/day")))
 FEBRUARY, MARCH = 1_706_745_600 * SECOND, 1_709_251_200 * SECOND
 """The first instants of two months of 2024."""
@@ -119,6 +127,21 @@ async def hostile_ids_have_separate_named_limits(store: Store, __: Factory) -> N
         await store.hit(organization, OPEN.windows, index % 3 + 1, NOW, of(EXPORT))
     for organization in HOSTILE:
         await store.peek(organization, OPEN.windows, NOW, of(EXPORT))
+
+
+@alone("W8", "limits")
+async def names_that_look_alike_are_counted_apart(store: Store, __: Factory) -> None:
+    """Each limit has its own number of hits, and each key, with the longest names of limits."""
+    limits = [Limit(name, "99/hour") for name in NAMES]
+    limits += [Limit("a1", "99/minute"), Limit("a", "99/160 seconds")]
+    for start in range(len(limits)):
+        await store.hit("org_1", (), 1, NOW, of(*limits[start:]))
+    await store.peek("org_1", (), NOW, of(*limits))
+    long = Limit("k" * 64, "99/hour;999/day", by="key")
+    for cost, key in enumerate(IDS_ALIKE, 1):
+        await store.hit("org_1", (), cost, NOW, of(long, key=key))
+    for key in IDS_ALIKE:
+        await store.peek("org_1", (), NOW, of(long, key=key))
 
 
 @alone("W13", "limits")
@@ -454,6 +477,7 @@ CHECKS: tuple[Check, ...] = (
     the_longest_wait_is_told_and_suffices,
     a_cost_above_a_named_limit_waits_its_whole_window,
     each_subject_is_counted_by_itself,
+    names_that_look_alike_are_counted_apart,
     hostile_ids_have_separate_named_limits,
     another_number_keeps_counted_hits,
     peeking_changes_no_named_limit,

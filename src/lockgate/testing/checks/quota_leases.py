@@ -1,17 +1,19 @@
 """Quota leases: granted with admissions, settled, and counted until they end (D42)."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 
 from ...core.api_keys import KeyDetails
 from ...core.key_format import NewKey
 from ...core.limits import Limit, bound
-from ...core.plans import Plan, PlanBook
+from ...core.plans import Organization, Plan, PlanBook
 from ...core.quota_leases import LEASES_AT_MOST, LONGEST, LeaseRequest, QuotaLease, Settlement
 from ...core.timestamps import HOUR, MINUTE, SECOND
 from ...stores.answers import Verdict
 from ...stores.base import Store
 from ..factories import HOSTILE, NOW, OPEN, Factory
+from ..guarantees import Broken
 from ..model import World, insert
 from .callers import Callers
 from .check import Check, alone, crowded
@@ -22,6 +24,16 @@ UNLIMITED = PlanBook([OPEN], custom=(), default="open")
 WINDOWS = BUSY.windows
 _SHARE = 10
 """The most units of the plan that are out on leases: 2 % of its minute."""
+
+
+RECALLED = (
+    *("org_1", "org_2", "Org", "org ", " ", "nul\0nul", "a:b", "%41", "\u00e9"),
+    *("\U0001f511" * 128, "lone \ud800 surrogate", "two \ud83d\ude00 surrogates"),
+)
+"""Ids of organizations whose leases are recalled: more than two rounds of all changes."""
+_SILENCES = 5
+"""How often a listener hears of no recall until one counts as lost: each lasts for a second, or
+longer, on a store that listens."""
 
 
 def id_of(number: int) -> str:
@@ -100,6 +112,91 @@ async def a_lease_is_in_use_until_it_is_settled(store: Store, factory: Factory) 
     await store.settle_leases("org_1", WINDOWS, [used(1)], NOW)
     await store.leases_in_use("org_1", NOW)
     await store.leases_in_use("org_2", NOW)
+
+
+@alone("K4", "quota_leases")
+async def leases_are_listed_in_the_order_of_their_grants(store: Store, factory: Factory) -> None:
+    """Neither by id, units, span or deadline, nor by an instant, which may step back."""
+    token = factory.token(await new_key(store, factory))
+    for number, units, span, step in (
+        (5, 4, SECOND, 0),
+        (2, 9, 2 * SECOND, 5),
+        (9, 3, SECOND // 2, 3),
+        (7, 7, LONGEST, -SECOND // 4),
+        (1, 3, SECOND // 4, 9),
+    ):
+        await store.admit_leased(token, 1, UNLIMITED, ask(number, units, span=span), NOW + step)
+    for later in (9, SECOND // 4 + 9, SECOND):  # The last of them is the first to end.
+        await store.quota_leases("org_1", NOW + later)
+        await store.leases_in_use("org_1", NOW + later)
+    await store.hit("org_1", OPEN.windows, 1, NOW + SECOND)
+    await store.settle_leases("org_1", OPEN.windows, [used(2)], NOW + SECOND)
+    await store.admit_leased(token, 1, UNLIMITED, ask(2, 3), NOW + SECOND)
+    await store.quota_leases("org_1", NOW + SECOND)
+    await store.leases_in_use("org_1", NOW + SECOND)
+
+
+@crowded("K4", "quota_leases")
+async def each_change_recalls_the_leases_of_its_organization(crowd: Callers) -> None:
+    """A store may send no recalls, and then :meth:`Store.recalls` ends at once."""
+    heard = set[str]()
+    async with aclosing(_recalls(crowd)) as recalls:
+        for number, organization in enumerate(RECALLED):
+            changed = await _change(crowd, organization, number)
+            silences = 0
+            async for recalled in recalls:
+                if recalled is not None:
+                    heard.add(recalled)
+                if organization in heard:
+                    break
+                silences += recalled is None
+                said = f"No recall of {organization!r} came after {changed}()."
+                crowd.see(silences < _SILENCES or number == 0, said)
+                if silences == _SILENCES:  # Who begins to listen may miss what was before.
+                    break
+            else:
+                crowd.see(not heard, "recalls() ended while changes were made.")
+                return
+    unknown = heard - {*RECALLED}
+    crowd.see(not unknown, f"Recalls came of {unknown}, of which no organization has the id.")
+
+
+async def _recalls(crowd: Callers) -> AsyncGenerator[str | None]:
+    try:
+        async with aclosing(crowd.store.recalls()) as recalls:
+            async for recalled in recalls:
+                kind = type(recalled).__name__
+                crowd.see(kind in ("str", "NoneType"), f"recalls() yields {kind}, not str or None.")
+                yield recalled
+    except Broken:
+        raise
+    except Exception as failure:
+        said = f"recalls() raised {type(failure).__name__}: {failure}"
+        raise Broken("K4", said) from failure
+
+
+async def _change(crowd: Callers, organization: str, number: int) -> str:
+    """Make a change while a lease is out, each by another verb, and return the verb's name."""
+    store, factory, made = crowd.store, crowd.factory, crowd.factory.key()
+    draft = factory.draft(organization, key=made)
+    await store.register(factory.account(organization), draft, NOW)
+    key = draft.created(NOW)
+    await store.admit_leased(factory.token(made), 1, UNLIMITED, ask(number), NOW)
+    # The key was used meanwhile, which no change compares.
+    changes: dict[str, Callable[[], Awaitable[object]]] = {
+        "revoke_if_live": lambda: store.revoke_if_live(organization, key.id, NOW),
+        "update_if": lambda: store.update_if(key, key._replace(scopes=("a:b",)), NOW),
+        "rotate_if": lambda: store.rotate_if(
+            key, key._replace(revoked_at=NOW), factory.draft(organization), None, NOW
+        ),
+        "put_organization": lambda: store.put_organization(Organization(organization, "open"), NOW),
+        "claim_if_unclaimed": lambda: store.claim_if_unclaimed(
+            organization, "ada", revoke=True, keep_token=True, now=NOW
+        ),
+    }
+    verb = [*changes][number % len(changes)]
+    await changes[verb]()
+    return verb
 
 
 @alone("H4", "quota_leases")
@@ -358,6 +455,8 @@ CHECKS: tuple[Check, ...] = (
     a_lease_is_used_in_full_at_its_deadline,
     an_unsettled_lease_stays_listed_after_its_deadline,
     a_lease_is_in_use_until_it_is_settled,
+    leases_are_listed_in_the_order_of_their_grants,
+    each_change_recalls_the_leases_of_its_organization,
     units_that_were_not_used_are_free_at_once,
     used_units_are_counted_from_their_instants,
     a_lease_is_settled_once,

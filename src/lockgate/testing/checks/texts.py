@@ -7,12 +7,15 @@ from typing import Final, TypeVar
 from ...core.api_keys import ApiKey, KeyDetails
 from ...core.changes import Actor, ChangeDraft
 from ...core.digests import Digest
+from ...core.holds import Look, Settle, Take, budgets
 from ...core.key_search import KeySearch
-from ...core.plans import Organization
-from ...core.timestamps import DAY, HOUR, MINUTE
+from ...core.limits import Limit, bound
+from ...core.plans import Organization, Plan, PlanBook
+from ...core.quota_leases import LEAST, LeaseRequest, Settlement
+from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.answers import HistoryOwner
 from ...stores.base import PAGE_AT_MOST, Store
-from ..factories import ALIKE, ALIKE_TO_PEOPLE, EXACT, LONGEST, NOW, Factory
+from ..factories import ALIKE, ALIKE_TO_PEOPLE, EXACT, LONGEST, NOW, SEPARATED, Factory
 from ..guarantees import Broken
 from .check import Check, alone
 from .usage import added_units, addition
@@ -50,6 +53,8 @@ BYTES: Final = (
     b"%",
     b"'\"\\",
 )
+_HOLD: Final = f"{1:032x}"
+_LEASE: Final = f"{1:016x}"
 SEALS: Final = tuple(f"01020304:{seal}" for seal in ("ab", "AB", "ab ", "0e1", "0e2", "00", "0"))
 SCHEMES: Final = (
     "a",
@@ -70,8 +75,50 @@ SCHEMES: Final = (
 async def ids_that_look_alike_have_separate_windows(store: Store, _: Factory) -> None:
     for index, id in enumerate(ALIKE):
         await store.hit(id, EXACT.windows, index % 9 + 1, NOW)
+    for some in (ALIKE[::2], ALIKE[1::2]):  # One of two that are side by side, then the other.
+        for id in some:
+            await store.reset(id)
+        for id in ALIKE:
+            await store.peek(id, EXACT.windows, NOW)
+
+
+@alone("W8", "limits")
+async def ids_that_look_alike_have_separate_named_limits(store: Store, _: Factory) -> None:
+    limits = bound((Limit("many", "9999/hour"),), None)
+    for index, id in enumerate(ALIKE):
+        await store.hit(id, (), index + 1, NOW, limits)
+    for id in ALIKE[::5]:
+        await store.reset(id)
     for id in ALIKE:
-        await store.peek(id, EXACT.windows, NOW)
+        await store.peek(id, (), NOW, limits)
+
+
+@alone("W8", "holds")
+async def ids_that_look_alike_have_separate_budgets(store: Store, _: Factory) -> None:
+    limits = bound((Limit("many", "9999/hour"),), None)
+    assert limits is not None, "there is a limit"
+    limits = budgets(limits)
+    for index, id in enumerate(ALIKE):
+        await store.hold(id, Take(_HOLD, limits, (index + 1,), MINUTE, 9), NOW)
+    for id in ALIKE[::5]:
+        await store.hold(id, Settle(_HOLD, limits.fields, (1,)), NOW)
+    for id in ALIKE:
+        await store.hold(id, Look(limits, (1,), 9), NOW)
+
+
+@alone("W8", "quota_leases")
+async def ids_that_look_alike_have_separate_leases(store: Store, factory: Factory) -> None:
+    plan = Plan("busy", rpm=50_000, rph=None, rpd=None, concurrent=None)
+    plans = PlanBook([plan], custom=(), default="busy")
+    for index, id in enumerate(SEPARATED):
+        key = factory.key()
+        await store.insert(factory.draft(id, key=key), None, NOW)
+        asked = LeaseRequest(_LEASE, index + LEAST, SECOND)
+        await store.admit_leased(factory.token(key), 1, plans, asked, NOW)
+    for id in SEPARATED[::5]:
+        await store.settle_leases(id, plan.windows, [Settlement(_LEASE, ())], NOW)
+    for id in SEPARATED:
+        await store.quota_leases(id, NOW)
 
 
 @alone("W8", "slots")
@@ -198,7 +245,7 @@ async def a_search_tells_prefixes_apart_that_look_alike(store: Store, factory: F
     for index, text in enumerate(ALIKE_TO_PEOPLE):
         draft = factory.draft()._replace(handle=f"~{index:042}", prefix=text)
         await store.insert(draft, None, NOW)
-    for text in ALIKE_TO_PEOPLE:
+    for text in ALIKE_TO_PEOPLE[::2]:  # One of two that are side by side finds both.
         await store.search(KeySearch(prefix=text), PAGE_AT_MOST)
 
 
@@ -226,6 +273,9 @@ histories_of_ids_that_look_alike_are_separate = Check(
 
 CHECKS: tuple[Check, ...] = (
     ids_that_look_alike_have_separate_windows,
+    ids_that_look_alike_have_separate_named_limits,
+    ids_that_look_alike_have_separate_budgets,
+    ids_that_look_alike_have_separate_leases,
     ids_that_look_alike_have_separate_slots,
     the_texts_of_a_key_are_kept_as_they_are,
     handles_that_look_alike_are_separate,

@@ -124,6 +124,18 @@ async def usage_over_time_goes_with_its_key(store: Store) -> None:
         raise Broken("D45", f"A removed key, another and their organization have {left} units.")
 
 
+async def usage_over_time_survives_a_reset(store: Store) -> None:
+    """A reset of windows removes no history, neither of keys nor of the organization."""
+    if not store.keeps_history:
+        return
+    owners = [HistoryOwner("org_1", handle) for handle in ("key_1", None)]
+    await store.add_history({owner: addition(NOW, 1) for owner in owners})
+    await store.reset("org_1")
+    left = [await added_units(store, owner) for owner in owners]
+    if left != [1, 1]:
+        raise Broken("W2", f"After a reset of windows, histories of one unit each have {left}.")
+
+
 async def usage_over_time_goes_with_its_account(store: Store) -> None:
     """A removed account leaves no history of its organization or keys."""
     if not store.keeps_history:
@@ -166,6 +178,7 @@ CHECKS: tuple[Check, ...] = (
             ("K7", usage_over_time_of_many_is_added_at_once),
             ("K7", a_repeated_batch_of_usage_over_time_adds_once),
             ("W8", usage_over_time_belongs_to_its_owner),
+            ("W2", usage_over_time_survives_a_reset),
             ("D45", usage_over_time_goes_with_its_key),
             ("D46", usage_over_time_goes_with_its_account),
         )
