@@ -8,6 +8,7 @@ remains.
 
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from typing import Final
 
 import click
@@ -24,6 +25,7 @@ from ..errors import (
 )
 from ..stores.committed import collecting
 from .accounts import claim, create
+from .arguments import hidden, refuse_credentials
 from .audit import audit
 from .db import db
 from .demo import demo
@@ -90,6 +92,10 @@ for _command in (create, claim, usage):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+
+    def tell(message: object) -> None:
+        print(f"{name}: {hidden(str(message), given)}", file=sys.stderr)
+
     name = " ".join(["lockgate", *(word for word in given[:2] if word in _NAMES)])
     with collecting() as pending:
         code = _run(given, name)
@@ -102,12 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(given: Sequence[str], name: str) -> int:
     """Run the command, report its error, and return its exit code."""
     try:
+        refuse_credentials(given)
         code: object = lockgate.main(given, "lockgate", standalone_mode=False)
     except click.ClickException as problem:
-        problem.show()
+        problem.show(shown := StringIO())
+        print(hidden(shown.getvalue(), given), end="", file=sys.stderr)
         return problem.exit_code
     except click.Abort:
-        print(f"{name}: aborted, nothing was changed.", file=sys.stderr)
+        tell("aborted, nothing was changed.")
         return REFUSED
     except ModuleNotFoundError as missing:
         extra = next((_EXTRAS[word] for word in given if word in _EXTRAS), "cli")
@@ -115,16 +123,16 @@ def _run(given: Sequence[str], name: str) -> int:
         return MISUSED
     except InvalidRequest as problem:
         for field, message in problem.problems:
-            print(f"{name}: {field}: {message}", file=sys.stderr)
+            tell(f"{field}: {message}")
         return REFUSED
     except StoreUnavailable:
-        print(f"{name}: The store cannot be used: the lines above say why.", file=sys.stderr)
+        tell("The store cannot be used: the lines above say why.")
         return UNAVAILABLE
     except Refusal as problem:
-        print(f"{name}: {_SENTENCES.get(type(problem), problem)}", file=sys.stderr)
+        tell(_SENTENCES.get(type(problem), problem))
         return REFUSED
     except (ConfigurationError, OSError) as problem:
-        print(f"{name}: {problem}", file=sys.stderr)
+        tell(problem)
         return MISUSED
     return code if isinstance(code, int) else 0
 

@@ -59,9 +59,14 @@ def progress(what: str) -> Generator[Callable[[str], object]]:
         yield lambda text: status.update(f"{what}: {text}")
 
 
-def print_json(value: Any) -> None:
-    """Print a document on one line."""
-    print(json.dumps(value, ensure_ascii=False))
+def print_json(value: Any, indent: int | None = None) -> None:
+    """Print a document, on one line without an indent.
+
+    What is not printable is escaped: control characters and bidirectional marks, which change what
+    a terminal shows, and surrogates, which no stream takes.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
 
 
 def print_table(

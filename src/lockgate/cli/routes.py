@@ -1,6 +1,5 @@
 """``lockgate routes`` and ``openapi``: who may call what, and the description for its callers."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -90,7 +89,7 @@ def openapi(
         else:
             name = title or f"{guard.gate.format.brand} API"
             document = describe(guard.gate, name, _described(routes))
-    print(json.dumps(document, ensure_ascii=False, indent=2))
+    print_json(document, indent=2)
 
 
 def _audit_of(named: str, *, factory: bool) -> "Audit":

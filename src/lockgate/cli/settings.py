@@ -153,6 +153,8 @@ def loaded(named: str, kind: str) -> object:
         ConfigurationError: there is no such module or name.
     """
     module, colon, path = named.partition(":")
+    if "://" in named:  # It may hold a password, and a part of it would be in the message.
+        raise ConfigurationError(f"A URL is no {kind}: write it as module:name.")
     if not colon:
         raise ConfigurationError(f"{named!r} is no {kind}: write it as module:name.")
     sys.path.insert(0, os.getcwd())  # As uvicorn and gunicorn find an application.
