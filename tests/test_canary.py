@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from starlette.applications import Starlette
@@ -78,6 +79,7 @@ class Aviary:
         self.store = Fragile()
         self.told: list[Event] = []
         self.seen: list[str] = []
+        self.pasted: list[str] = []
         self.sessions = SignedCookie([SESSION_SECRET])
         old = Gate(self.store, brand="acme", peppers=[OLD_PEPPER], clock=self.clock)
         self.created = run(old.keys.create("org_1", "to be rehashed"))
@@ -165,6 +167,7 @@ class Aviary:
             PEPPER.decode(),
             OLD_PEPPER.decode(),
             SESSION_SECRET,
+            *self.pasted,
         ]
 
     def check(self) -> None:
@@ -336,6 +339,65 @@ async def test_a_key_in_a_body_that_is_refused(aviary: Aviary, body: object) -> 
     text = json.dumps(body).replace("{key}", aviary.created.text)
     answer = await aviary.ask("POST", KEYS, session=aviary.cookie, json_body=json.loads(text))
     assert answer.status == 400
+
+
+JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhZGEifQ.3v7Qm1Zc9Kx2Lw8Rt5Yp0Nd4Hf6Jg_Sa-Bo"
+PASSWORD = "hunter2hunter2"
+
+
+@pytest.mark.parametrize("kind", ["key", "other brand", "token", "session", "agent", "jwt", "url"])
+async def test_no_operation_repeats_a_credential_that_was_pasted_anywhere_K11(
+    aviary: Aviary, kind: str
+) -> None:
+    """Each operation, with a credential in its path, its query, its body and its headers."""
+    key = aviary.created.text
+    text = {
+        "key": key,
+        "other brand": key.replace("acme", "other"),
+        "token": aviary.registered.dashboard_token,
+        "session": aviary.cookie,
+        "agent": aviary.agent,
+        "jwt": JWT,
+        "url": f"postgresql://user:{PASSWORD}@host/database",
+    }[kind]
+    aviary.pasted += [JWT.rpartition(".")[2], PASSWORD, text[20:] if kind != "url" else PASSWORD]
+    statuses: set[int] = set()
+
+    async def ask(*arguments: str, **fields: Any) -> Answer:
+        aviary.clock.now += DAY  # No window is full.
+        answer = await aviary.ask(arguments[0], arguments[1], **fields)
+        statuses.add(answer.status)
+        return answer
+
+    fields = [
+        *("name", "scopes", "expiresInDays", "agent_name", "billing_email", "company_name"),
+        *("account_type", "organizationId", "revokeKeys", "dashboard_token", "proof", "other"),
+    ]
+    good: dict[str, object] = {"name": "x", "agent_name": "x", "billing_email": "x@example.com"}
+    good |= {"account_type": "company", "company_name": "x"}
+    callers: list[dict[str, Any]] = [{}, {"key": key}, {"session": aviary.cookie}]
+    quoted = quote(text, safe="")
+    for path, methods in describe(aviary.gate, "A service")["paths"].items():
+        for method in (*methods, "put"):
+            for caller in callers:
+                for at in (path.replace("{id}", text), f"{path}/{text}", f"{path}x{text}"):
+                    await ask(method.upper(), at, **caller)
+                for query in (quoted, f"limit={quoted}", f"cursor={quoted}", f"{quoted}=1"):
+                    await ask(method.upper(), path, query=query, **caller)
+            if method != "post":
+                continue
+            caller = callers[-1]
+            bodies: list[object] = [{text: text}, [text], text]
+            for field in fields:
+                bodies += [{field: text}, {**good, field: text}, {**good, field: [text]}]
+            for body in bodies:
+                await ask("POST", path, json_body=body, **caller)
+        for header in ("authorization", "cookie", "origin", "content-type", "x-forwarded-for"):
+            for value in (text, f"Bearer {text}", f"__session={text}"):
+                await ask("POST", path, headers=[(header, value)])
+    listed = await ask("GET", KEYS, session=aviary.cookie)
+    aviary.note(listed.body.decode())
+    assert statuses >= {200, 400, 401, 404, 405} and 429 not in statuses
 
 
 async def test_a_key_in_the_path_of_an_operation(aviary: Aviary) -> None:

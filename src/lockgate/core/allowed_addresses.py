@@ -6,6 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Final
 
 from .client_address import read_address
+from .credentials import without_credentials
 from .plans import is_list_of_texts
 
 ADDRESSES_AT_MOST: Final = 32
@@ -22,7 +23,7 @@ def read_addresses(values: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
     Repeated entries are dropped.
     """
     if isinstance(values, str):
-        return (), [f"Use a list of addresses: [{values[:_SHOWN]!a}]."]
+        return (), [f"Use a list of addresses: [{without_credentials(values)[:_SHOWN]!a}]."]
     if not is_list_of_texts(values):
         return (), ["Use a list of addresses and networks, each a text."]
     if len(values) > ADDRESSES_AT_MOST:
@@ -33,7 +34,8 @@ def read_addresses(values: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
         try:
             network = _network(value)
         except ValueError as problem:
-            problems.append(f"{value[:_SHOWN]!a} is no address or network: {problem}.")
+            shown, why = without_credentials(value)[:_SHOWN], without_credentials(str(problem))
+            problems.append(f"{shown!a} is no address or network: {why}.")
         else:
             alone = network.prefixlen == network.max_prefixlen
             found[str(network.network_address if alone else network)] = None

@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any, Final, NamedTuple, Self
 
 from .allowed_addresses import contains
+from .credentials import holds_credential, without_credentials
 from .digests import Digest
 from .limits import OwnLimits
 from .plans import is_list_of_texts
@@ -251,6 +252,8 @@ def read_name(value: str, longest: int = NAME_LENGTH) -> tuple[str, list[str]]:
         return name, ["Use no control characters."]
     if any(map(_is_invisible, name, " " + name, name[1:] + " ")):
         return name, ["Use no invisible characters."]
+    if holds_credential(name):
+        return name, ["Leave out keys and tokens: lists show this text."]
     return name, []
 
 
@@ -275,14 +278,14 @@ def count_scopes(values: Sequence[str]) -> list[str]:
 def read_scopes(values: Sequence[str], catalogue: Catalogue) -> tuple[tuple[str, ...], list[str]]:
     """Drop repeated scopes; return the rest and the problems, naming each unknown one (D8)."""
     if isinstance(values, str):
-        return (), [f"Use a list of scopes: [{values[:_SHOWN]!a}]."]
+        return (), [f"Use a list of scopes: [{without_credentials(values)[:_SHOWN]!a}]."]
     if not is_list_of_texts(values):
         return (), ["Use a list of scopes, each a text."]
     scopes = tuple(dict.fromkeys(values))
     if problems := count_scopes(values):
         return scopes, problems
     unknown = [scope for scope in scopes if scope not in catalogue.scopes]
-    problems = [f"There is no scope {scope[:_SHOWN]!a}." for scope in unknown]
+    problems = [f"There is no scope {without_credentials(scope)[:_SHOWN]!a}." for scope in unknown]
     if unknown:
         known = sorted(catalogue.scopes)
         others = ", or another that there is" if len(known) > _NAMED else ""

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from ..errors import ConfigurationError, InvalidFormat, MissingAuth
 from .accounts import Account
 from .api_keys import ApiKey
+from .credentials import holds_credential, without_credentials
 from .digests import PLAIN_SCHEME, Digest, Peppers, plain
 from .row_seals import Rejected, judge_seal, rejected_by_digest, rejected_by_seal, sealed_fields
 
@@ -225,8 +226,8 @@ class KeyFormat:
         for what, word in (("brand", brand), ("environment", environment)):
             if not re.fullmatch(r"[a-z][a-z0-9]{1,19}", word):
                 raise ConfigurationError(
-                    f"The {what} {word!r} cannot be part of a key: use 2 to 20 lower-case letters "
-                    "and digits, starting with a letter."
+                    f"The {what} {without_credentials(word)!r} cannot be part of a key: use 2 to "
+                    "20 lower-case letters and digits, starting with a letter."
                 )
         self.brand: Final = brand
         self.environment: Final = environment
@@ -241,15 +242,26 @@ class KeyFormat:
         self._bearer = re.compile(rf"[ \t]*(?i:bearer) +{key}[ \t]*".encode())
 
     def redact(self, text: str) -> str:
-        """Return a text without keys: lockgate's, dashboard tokens and other systems' (K2).
+        """Return a text without keys, dashboard tokens, other systems' keys (K2), sessions and the
+        passwords of URLs (K11).
 
         A key is cut from its brand and environment to its end, even if the rest is not valid.
         """
         start = f"{self.brand}_(?:{self.environment}|{DASHBOARD})_"
-        text = re.sub(rf"({start})\w*", r"\1<redacted>", text)
+        text = without_credentials(re.sub(rf"({start})\w*", r"\1<redacted>", text))
         for word in _WORDS if self._others else ():
             text = word.sub(self._redact_other, text)
         return text
+
+    def holds_credential(self, text: str) -> bool:
+        """Return whether a text holds a key of this or another system, a token or a session.
+
+        Unlike :meth:`redact`, it passes over the prefix of a key, which lists show.
+        """
+        others = _WORDS if self._others else ()
+        return holds_credential(text) or any(
+            w.sub(self._redact_other, text) != text for w in others
+        )
 
     def _redact_other(self, word: re.Match[str]) -> str:
         short = len(word[0]) <= HEADER_LENGTH

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from .api_keys import ApiKey, Labels, read_name
+from .credentials import holds_credential, without_credentials
 
 LABELS_AT_MOST: Final = 16
 LABEL_NAME_LENGTH: Final = 63
@@ -27,9 +28,10 @@ def read_labels(labels: Mapping[str, str]) -> tuple[Labels, list[str]]:
     problems: list[str] = []
     read: dict[str, str] = {}
     for name, value in labels.items():
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name) or holds_credential(name):
+            shown = without_credentials(name)[:_SHOWN]
             problems.append(
-                f"{name[:_SHOWN]!a} is no name of a label: use 1 to {LABEL_NAME_LENGTH} of "
+                f"{shown!a} is no name of a label: use 1 to {LABEL_NAME_LENGTH} of "
                 "A-Z, a-z, 0-9, '.', '_', '/' and '-', a letter or digit first."
             )
             continue

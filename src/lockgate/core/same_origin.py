@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError
+from .credentials import without_credentials
 
 _OWN = frozenset({b"same-origin", b"none"})
 """``Sec-Fetch-Site`` of a page of the same origin, and of the address bar or a bookmark."""
@@ -23,7 +24,8 @@ def origin_of(url: str) -> bytes:
         parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not host or not host.isascii():
         raise ConfigurationError(
-            f"{url!r} is no web address: write 'https://host' or 'http://host'."
+            f"{without_credentials(url)!r} is no web address: write 'https://host' or "
+            "'http://host'."
         )
     host = f"[{host}]" if ":" in host else host
     default = {"http": 80, "https": 443}[parts.scheme]

@@ -51,6 +51,10 @@ _OPEN: Final = Rule(public=True, answers_refusals=True)
 _RULES: Final = {"* /{path:path}": _OPEN}
 _WRITE: Final = "account:write"
 _SEE_OTHER: Final = 303
+_SEARCHES: Final = frozenset({"q"})
+"""Query parameters that may hold a key, of which pages show the prefix alone."""
+_SECRETS: Final = frozenset({TOKEN_FIELD, "dashboard_token", "q", "text"})
+"""Fields of forms that may hold a credential."""
 
 
 class Page(NamedTuple):
@@ -227,11 +231,11 @@ async def _answer(visit: Visit, read: ReadBody) -> Reply:
         await _admit(visit, page)
     except (SessionRequired, SessionInvalid):
         with suppress(Refusal):  # What was entered may be kept until the person is back.
-            visit.form = await _read_form(caller, read)
+            visit.form = visit.without_credentials(await _read_form(caller, read), _SECRETS)
         raise
-    visit.query = Form(caller.query)
+    visit.query = visit.without_credentials(Form(caller.query), _SEARCHES)
     if method == "POST":
-        visit.form = await _read_form(caller, read)
+        visit.form = visit.without_credentials(await _read_form(caller, read), _SECRETS)
         if page.needs != "nothing":
             site.tokens.check(visit.form.one(TOKEN_FIELD), visit.signed_in)
             if not (page.is_free or page.reads):

@@ -77,7 +77,9 @@ async def search_keys(visit: Visit) -> Reply:
 def _searched(visit: Visit, text: str) -> str:
     """Return what to search for: a text without the secret of a key."""
     text = text.strip()
-    longest = PREFIX_LENGTH if looks_like_key(text, visit.gate.format) else SEARCH_LENGTH
+    format = visit.gate.format
+    is_secret = looks_like_key(text, format) or format.holds_credential(text)
+    longest = PREFIX_LENGTH if is_secret else SEARCH_LENGTH
     return text[:longest].rstrip("\N{HORIZONTAL ELLIPSIS}")
 
 

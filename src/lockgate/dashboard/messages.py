@@ -266,6 +266,8 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "signin.token": "Dashboard token",
         "signin.token_submit": "Sign in as the agent",
         "error.title": "That did not work",
+        "error.credential": "A key, a token or a session does not belong here: nothing was looked "
+        "up or changed. If it is yours, rotate it, since histories and logs keep addresses.",
         "error.NOT_FOUND": "There is nothing here",
         "error.NOT_FOUND_lead": "The address is wrong, or it belongs to another workspace.",
         "error.STORE_UNAVAILABLE": "Temporarily unavailable",

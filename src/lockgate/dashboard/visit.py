@@ -10,10 +10,19 @@ from urllib.parse import quote
 from jinja2 import Template
 
 from ..core.changes import Actor, acting
+from ..core.credentials import holds_credential
 from ..core.plans import is_id
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.scopes import requirement
-from ..errors import Header, InsufficientScope, NoOrganization, SessionInvalid, SessionRequired
+from ..errors import (
+    Header,
+    InsufficientScope,
+    InvalidRequest,
+    NoOrganization,
+    Problem,
+    SessionInvalid,
+    SessionRequired,
+)
 from ..gate import Gate
 from ..services import acting_organization
 from ..services.new_keys import creator_of
@@ -31,6 +40,8 @@ WORKSPACE: Final = "lockgate_workspace"
 """The cookie with the id of the connected workspace that a person has opened. It grants no access:
 every page asks whether the session acts for that organization."""
 _WORKSPACE: Final = re.compile(rf"(?:^|;)\s*{WORKSPACE}=(org_[0-9a-f]{{32}})\s*(?:;|$)".encode())
+_IDS: Final = frozenset({"id", "new", "organization"})
+"""The fields with the id of an organization."""
 _ACTORS: Final = frozenset({"operator", "key", "scanner"})
 
 
@@ -254,11 +265,32 @@ class Visit:
         """
         await self.site.charges.hit(self.person)
 
+    def without_credentials(self, form: Form, secrets: Container[str] = ()) -> Form:
+        """Return a form, or refuse one that holds a credential: no page repeats one (K11).
+
+        Args:
+            form: the fields of a query or a body.
+            secrets: names of the fields that may hold one, and that no page shows as they are.
+
+        Raises:
+            InvalidRequest: a field holds a key, a token or a session.
+        """
+        for name, values in form.fields():
+            # An id may look like the key of another system.
+            is_found = holds_credential if name in _IDS else self.gate.format.holds_credential
+            if any(map(is_found, (name, *(() if name in secrets else values)))):
+                raise InvalidRequest([Problem("", self.site.texts("error.credential"))])
+        return form
+
     @property
     def asked(self) -> str:
-        """The query of the request with its question mark, without the secret of a key."""
-        query = self.caller.query.decode("latin-1")
-        return f"?{self.gate.format.redact(query)}" if query else ""
+        """The query of the request with its question mark; empty if it holds a credential."""
+        query = self.caller.query
+        try:
+            self.without_credentials(Form(query))
+        except InvalidRequest:
+            return ""
+        return f"?{query.decode('latin-1')}" if query else ""
 
     def to(self, path: str) -> str:
         """Return the URL of a page of the dashboard."""

@@ -12,6 +12,7 @@ from ..clock import Clock
 from ..core.accounts import Account, AccountDraft, AccountType, read_company
 from ..core.api_keys import ApiKey, KeyDetails, read_name
 from ..core.changes import LOCKGATE, Actor, drafted_change
+from ..core.credentials import without_credentials
 from ..core.key_format import DASHBOARD, KeyFormat
 from ..core.row_seals import sealed_account_draft
 from ..core.timestamps import DAY, SECOND
@@ -388,7 +389,8 @@ def _dashboard_url(registration: Registration, public_url: str | None) -> str:
         web_address(url)
     except ValueError:
         raise ConfigurationError(
-            f"The dashboard_url {url!r} is no web address: write 'https://host/path'."
+            f"The dashboard_url {without_credentials(url)!r} is no web address: write "
+            "'https://host/path'."
         ) from None
     return url
 

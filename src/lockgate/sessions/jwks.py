@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from jwt import PyJWK
 
+from ..core.credentials import without_credentials
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.base import IoMode
@@ -225,8 +226,8 @@ def read_address(url: str) -> Address:
     target = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
     if not host or not known or "@" in parts.netloc or not re.fullmatch(r"[!-~]+", host + target):
         raise ConfigurationError(
-            f"Signing keys cannot be fetched from {url!r}: use an https:// address, "
-            "without a user; http:// only for this machine."
+            f"Signing keys cannot be fetched from {without_credentials(url)!r}: use an https:// "
+            "address, without a user; http:// only for this machine."
         )
     return Address(secure, host, port, target)
 
