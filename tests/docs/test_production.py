@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from sqlalchemy import create_engine, event, make_url
+from sqlalchemy import create_engine, event, make_url, text
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,7 +33,7 @@ from lockgate.stores.resilience import store as resilient_store
 from lockgate.stores.sql import SqlStore, opened_file
 from lockgate.stores.sql import store as sql_store
 from lockgate.stores.sql.engines import blocking_engine
-from lockgate.stores.sql.schema import downgrade, upgrade
+from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
 from tests.patience import SHORT
 from tests.servers import redis_server, reserved_port, shared
@@ -146,10 +146,12 @@ def missing_pepper(folder: Path) -> Seen:
     return seen(store, a_key(store, OTHER_PEPPER))
 
 
-def other_tables(folder: Path) -> Seen:
+def later_tables(folder: Path) -> Seen:
     engine = create_engine(f"sqlite:///{folder}/keys.db")
     upgrade(engine, Tables())
-    downgrade(engine, Tables(), "0007")
+    with engine.begin() as connection:
+        later = "UPDATE lockgate_version SET version_num = '0099', oldest_reader = '0099'"
+        connection.execute(text(later))
     engine.dispose()
     return seen(f"sqlite:///{folder}/keys.db")
 
@@ -361,7 +363,7 @@ FAULTS: dict[str, Callable[[Path], Seen]] = {
     "the store does not run": no_server,
     "wrong password": wrong_password,
     "`lockgate db upgrade` was not run": no_tables,
-    "the tables are those of another release": other_tables,
+    "the tables are those of a later release": later_tables,
     "the revision of the tables was changed by hand": renumbered,
     "the path of a SQLite file is mistyped": mistyped_path,
     "a SQLite file is deleted or replaced": deleted_file,

@@ -7,18 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine
 
 from lockgate import Gate, run
 from lockgate.core.api_keys import KeyDetails
-from lockgate.errors import AddressNotAllowed, ConfigurationError, KeyRevoked, RateLimitExceeded
-from lockgate.migrations import upgrade
+from lockgate.errors import AddressNotAllowed, KeyRevoked, RateLimitExceeded
 from lockgate.options import StoreOptions
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.schema import upgrade as to_revision
-from lockgate.stores.sql.tables import Tables
 from tests.servers import redis_server
 
 from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
@@ -135,23 +131,3 @@ def test_a_copy_from_before_a_lost_change_admits_by_the_fields_of_the_database(
             assert admitted is not None
             assert admitted.scopes == changed.scopes
         run(gate.close())
-
-
-def test_tables_without_a_place_for_details_refuse_conditions_and_drop_the_creator(
-    tmp_path: Path,
-) -> None:
-    url = f"sqlite:///{tmp_path}/keys.db"
-    to_revision(create_engine(url), Tables(), "0010")
-    gate = gate_on(url)
-    made = run(gate.keys.create("org_1", "a", created_by="user:ada"))
-    assert made.key.details is None
-    conditions: list[dict[str, Any]] = [{"addresses": [HERE]}, {"labels": {"team": "ci"}}]
-    for fields in conditions:
-        with pytest.raises(ConfigurationError, match="db upgrade"):
-            run(gate.keys.create("org_1", "b", **fields))
-        with pytest.raises(ConfigurationError, match="db upgrade"):
-            run(gate.keys.update("org_1", made.key.id, **fields))
-    assert len(run(gate.keys.list("org_1")).keys) == 1
-    upgrade(url)
-    assert run(gate.keys.update("org_1", made.key.id, addresses=[HERE])).addresses == (HERE,)
-    run(gate.close())

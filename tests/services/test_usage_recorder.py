@@ -28,14 +28,10 @@ from lockgate.errors import (
     Refusal,
     StoreUnavailable,
 )
-from lockgate.migrations import upgrade
 from lockgate.services import usage_recorder
 from lockgate.sessions import Session
 from lockgate.stores.answers import HistoryOwner, OutcomeUnknown, StoreError, UsageBatch
 from lockgate.stores.resilience.deadlines import TooManyCalls
-from lockgate.stores.sql import schema
-from lockgate.stores.sql.engines import blocking_engine
-from lockgate.stores.sql.tables import Tables
 from tests.patience import SECONDS
 from tests.stores.forking import AT_FORK, in_a_child
 from tests.stores.making import HandClock
@@ -382,31 +378,6 @@ def test_a_process_that_ends_without_closing_its_gate_loses_nothing(
         reader = gate_on(address)
         assert run(reader.usage("org_1")).admitted == 5
         run(reader.close())
-
-
-@pytest.mark.thread_unsafe(reason="the threads would share a log")
-def test_usage_begins_as_soon_as_the_tables_have_a_place_for_it(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    address = f"sqlite:///{tmp_path}/keys.db"
-    upgrade(address)
-    engine = blocking_engine(address)
-    schema.downgrade(engine, Tables(), "0011")
-    engine.dispose()
-    one = gate_on(address, usage_history=True)
-    key = run(one.keys.create("org_1", "ci"))
-    run(one.authenticate(key.text))
-    run(one.flush())
-    run(one.authenticate(key.text))
-    run(one.flush())
-    warnings = [r.message for r in caplog.records if "usage over time is not" in r.message]
-    assert len(warnings) == 1 and "lockgate db upgrade" in warnings[0]
-    with pytest.raises(ConfigurationError, match="lockgate db upgrade"):
-        run(one.usage("org_1"))
-    upgrade(address)
-    run(one.authenticate(key.text))
-    assert run(one.usage("org_1", key.key.id)).admitted == 1
-    run(one.close())
 
 
 def test_a_store_that_keeps_no_history_is_a_mistake() -> None:

@@ -92,10 +92,6 @@ for _command in (create, claim, usage):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-
-    def tell(message: object) -> None:
-        print(f"{name}: {hidden(str(message), given)}", file=sys.stderr)
-
     name = " ".join(["lockgate", *(word for word in given[:2] if word in _NAMES)])
     with collecting() as pending:
         code = _run(given, name)
@@ -107,6 +103,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: Sequence[str], name: str) -> int:
     """Run the command, report its error, and return its exit code."""
+
+    def tell(message: object) -> None:
+        print(f"{name}: {hidden(str(message), given)}", file=sys.stderr)
+
     try:
         refuse_credentials(given)
         code: object = lockgate.main(given, "lockgate", standalone_mode=False)

@@ -6,7 +6,6 @@ ends in any other way loses none.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import islice
 from typing import Final, TypeVar, cast
 
@@ -18,7 +17,7 @@ from ..core.usage_history import UsageHistory, kind_of_limit
 from ..errors import ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events, logger
 from ..principal import Principal
-from ..stores.answers import HistoryOwner, UsageBatch
+from ..stores.answers import HistoryOwner
 from ..stores.base import Store
 from ..stores.resilience.failures import is_outage, traceback_of
 from ..stores.resilience.store import ResilientStore
@@ -93,7 +92,6 @@ class UsageRecorder:
         self._addresses: Final = addresses
         self._background: Final = BackgroundTask(self.write)
         self._batches: Final = BatchWriter[Mapping[HistoryOwner, UsageHistory]](self._cut)
-        self._has_warned = False
         self._lock = own_lock()
         self.forked()
         after_fork_in_child(self)
@@ -225,18 +223,10 @@ class UsageRecorder:
     async def _write(self, store: Store) -> None:
         most = 2 + 2 * (len(self._tallies) + len(self._owing)) // _WRITTEN_AT_ONCE
         try:
-            await self._batches.write(partial(self._add, store), most)
+            await self._batches.write(store.add_history, most)
         except Exception:
             self._background.used()
             raise
-
-    async def _add(
-        self, store: Store, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch
-    ) -> None:
-        try:
-            await store.add_history(additions, batch)
-        except ConfigurationError as mistake:
-            self._warn(mistake)
 
     async def flush(self) -> None:
         """Write all counts before the process stops, and once more what fails. Never raises."""
@@ -286,8 +276,3 @@ class UsageRecorder:
         if lost:
             self._events.emit("usage_lost", owners=lost)
         return additions or None
-
-    def _warn(self, mistake: ConfigurationError) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            logger.warning("usage over time is not written: %s", mistake)

@@ -25,7 +25,7 @@ from lockgate import Gate, Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.options import StoreOptions
 from lockgate.stores.answers import StoreError
-from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
 from lockgate.stores.sql.tables import Tables
@@ -445,11 +445,14 @@ def test_a_server_that_refuses_the_user_answers_503(
     assert said.startswith(expected)
 
 
-@pytest.mark.parametrize("revision", [None, "0001", "0004"])
-def test_older_tables_answer_503(service: Service, backend: Backend, revision: str | None) -> None:
+@pytest.mark.parametrize("are_there", [False, True])
+def test_missing_or_older_tables_answer_503(
+    service: Service, backend: Backend, are_there: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = Tables("older_")
-    if revision is not None:
-        upgrade(backend.admin, tables, revision)
+    if are_there:
+        upgrade(backend.admin, tables)
+        monkeypatch.setattr(schema, "RELEASE", schema.RevisionRange("0002", "0002"))
     if service.face == "wsgi" or backend.kind == "sqlite":
         engine = create_engine(blocking_engine(backend.url).url)
         service.guard(SqlStore(engine, prefix="older_"))
@@ -460,6 +463,7 @@ def test_older_tables_answer_503(service: Service, backend: Backend, revision: s
         assert service.ask(stranger(service)) == 503
     said = [r.getMessage() for r in service._log.records if "lockgate db upgrade" in r.getMessage()]
     assert len(said) == 1
+    monkeypatch.undo()
     upgrade(backend.admin, tables)
     service.make_key(backend.url, "older_")
     service.ask_until_admitted()

@@ -38,7 +38,7 @@ from lockgate.stores.answers import (
     UsageBatch,
     Verdict,
 )
-from lockgate.stores.sql import OutdatedSchema, SqlStore
+from lockgate.stores.sql import OutdatedSchema, SqlStore, schema
 from lockgate.stores.sql import store as sql_store
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import downgrade, upgrade
@@ -339,13 +339,17 @@ def test_no_bound_parameter_is_in_an_error_or_a_log(
 # --- the schema --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("revision", [None, "0001"])
-def test_an_older_schema_names_the_command(
-    backend: Backend, revision: str | None, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("are_there", [False, True])
+def test_a_missing_or_older_schema_names_the_command(
+    backend: Backend,
+    are_there: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tables = Tables("older_")
-    if revision is not None:
-        upgrade(backend.admin, tables, revision)
+    if are_there:
+        upgrade(backend.admin, tables)
+        monkeypatch.setattr(schema, "RELEASE", schema.RevisionRange("0002", "0002"))
     engine = create_engine(blocking_engine(backend.url).url)
     gate = Gate(SqlStore(engine, prefix="older_"), brand="acme")
     for _ in range(2):
@@ -354,6 +358,7 @@ def test_an_older_schema_names_the_command(
         assert isinstance(caught.value.__cause__, OutdatedSchema)
         assert "lockgate db upgrade" in str(caught.value.__cause__)
     assert sum("lockgate db upgrade" in record.getMessage() for record in caplog.records) == 1
+    monkeypatch.undo()
     upgrade(backend.admin, tables)
     assert run(gate.keys.list("org_1")).keys == []
     engine.dispose()

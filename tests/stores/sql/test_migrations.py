@@ -22,6 +22,8 @@ from lockgate.testing.checks import in_threads
 
 from .backends import BACKENDS, Backend, database
 
+NEWEST = schema.Revision(schema.RELEASE.newest, schema.RELEASE.newest)
+
 
 @pytest.fixture
 def url(backend: Backend) -> str:
@@ -124,9 +126,7 @@ def test_upgrade_takes_a_url_an_engine_or_a_connection(url: str) -> None:
         connection.execute(text("SELECT 1"))
         with pytest.raises(ConfigurationError, match="open transaction"):
             migrations.upgrade(connection)
-        assert schema.current(connection, Tables()) == schema.Revision(
-            schema.RELEASE.newest, "0009"
-        )
+        assert schema.current(connection, Tables()) == NEWEST
     engine.dispose()
 
 
@@ -137,7 +137,7 @@ async def test_upgrade_runs_on_a_connection_of_an_asynchronous_engine(driver: st
     async with engine.connect() as connection:
         await connection.run_sync(migrations.upgrade)
         found = await connection.run_sync(schema.current, Tables())
-    assert found == schema.Revision(schema.RELEASE.newest, "0009")
+    assert found == NEWEST
     await engine.dispose()
     schema.downgrade(backend.admin, Tables(), "base")
 
@@ -150,7 +150,7 @@ def test_threads_upgrade_different_databases_at_the_same_time() -> None:
         engine = blocking_engine(url)
         with engine.connect() as connection:
             found = schema.current(connection, Tables())
-        assert found == schema.Revision(schema.RELEASE.newest, "0009")
+        assert found == NEWEST
         engine.dispose()
 
 
@@ -166,10 +166,9 @@ async def test_a_second_upgrade_in_an_event_loop_is_refused_and_changes_nothing(
             await connection.rollback()
             return await connection.run_sync(schema.current, Tables())
 
-    newest = schema.Revision(schema.RELEASE.newest, "0009")
     found = await asyncio.gather(*(upgrade(engine) for engine in engines))
-    assert {*found} == {None, newest}
-    assert [await upgrade(engine) for engine in engines] == [newest, newest]
+    assert {*found} == {None, NEWEST}
+    assert [await upgrade(engine) for engine in engines] == [NEWEST, NEWEST]
     for engine in engines:
         await engine.dispose()
 

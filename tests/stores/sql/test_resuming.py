@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import inspect, select, text
+from sqlalchemy import insert, inspect, select, text
 
-from lockgate.core.key_format import NewKey
 from lockgate.stores.sql import schema
-from lockgate.stores.sql.codec import write_id, write_key
+from lockgate.stores.sql.codec import write_key
+from lockgate.stores.sql.schema import Revision
 from lockgate.stores.sql.tables import Tables
 
 from ..making import NOW, draft_of, new_key
 from .backends import BACKENDS, Backend
+from .next_release import EXPANDED, NEXT, scripts
 
 # Forks, and its child kills itself before a statement that changes something, or before a commit.
 KILLED = """
@@ -25,12 +28,12 @@ import json, os, signal, sys
 from sqlalchemy import event
 import alembic.command  # Once, for every child.
 from lockgate.migrations import upgrade
-from lockgate.core.key_format import NewKey
 from lockgate.stores.sql import schema
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.tables import Tables
 
-url, back = sys.argv[1], sys.argv[2] == "back"
+url, direction, schema.SCRIPTS, *release = sys.argv[1:]
+schema.RELEASE = schema.RevisionRange(*release)
 READS = ("SELECT", "SHOW", "PRAGMA", "DESCRIBE")
 
 def migrate(prefix, at):
@@ -49,7 +52,7 @@ def migrate(prefix, at):
             reached()
 
     event.listen(engine, "commit", lambda connection: reached())
-    if back:
+    if direction == "back":
         schema.downgrade(engine, Tables(prefix), "0001")
     else:
         upgrade(engine, prefix=prefix)
@@ -70,11 +73,24 @@ for line in sys.stdin:
 """
 
 
+def differences(backend: Backend, tables: Tables) -> list[Any]:
+    """What is in the database beside the tables that the code describes, or is not there."""
+
+    def is_ours(_: object, name: str | None, kind: str, *__: object) -> bool:
+        return kind != "table" or (name or "").startswith(tables.prefix)
+
+    with backend.admin.connect() as connection:
+        options = {"version_table": tables.version, "include_object": is_ours}
+        context = MigrationContext.configure(connection, opts=options)
+        return list(compare_metadata(context, tables.metadata))
+
+
 class Migrations:
     """Runs migrations in processes of their own that are killed at a statement."""
 
     def __init__(self, url: str, direction: str) -> None:
-        arguments = [sys.executable, "-W", "error", "-c", KILLED, url, direction]
+        settings = url, direction, schema.SCRIPTS, *schema.RELEASE
+        arguments = [sys.executable, "-W", "error", "-c", KILLED, *settings]
         self._process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -91,20 +107,6 @@ class Migrations:
         self._process.communicate()
 
 
-def fill(backend: Backend, tables: Tables, made: NewKey) -> None:
-    """Insert a key that was revoked, as revision 0001 keeps it."""
-    draft = draft_of(made)
-    row = write_key(draft.created(NOW)._replace(revoked_at=NOW + 7))
-    with backend.admin.begin() as connection:
-        keys = f"{tables.prefix}keys"
-        names = [column["name"] for column in inspect(connection).get_columns(keys)]
-        owner = text(f"INSERT INTO {tables.prefix}organizations (id) VALUES (:id)")
-        connection.execute(owner, {"id": write_id(draft.organization)})
-        values = ", ".join(f":{name}" for name in names)
-        statement = text(f"INSERT INTO {keys} ({', '.join(names)}) VALUES ({values})")
-        connection.execute(statement, {name: row[name] for name in names})
-
-
 def drop(backend: Backend, tables: Tables) -> None:
     """Drop the tables, which takes less time than to migrate back."""
     tables.metadata.drop_all(backend.admin)
@@ -112,61 +114,55 @@ def drop(backend: Backend, tables: Tables) -> None:
         connection.execute(text(f"DROP TABLE {tables.version}"))
 
 
-def check_complete(backend: Backend, tables: Tables) -> None:
-    """Check that the tables equal the code's description, with their data in place."""
-    prefix = tables.prefix
-
-    def is_ours(_: object, name: str | None, kind: str, *__: object) -> bool:
-        return kind != "table" or (name or "").startswith(prefix)
-
-    with backend.admin.connect() as connection:
-        assert schema.current(connection, tables) == schema.Revision(schema.RELEASE.newest, "0009")
-        options = {"version_table": tables.version, "include_object": is_ours}
-        context = MigrationContext.configure(connection, opts=options)
-        assert compare_metadata(context, tables.metadata) == []
-        assert connection.scalars(select(tables.keys.c.ends_at)).all() == [NOW + 7]
-
-
-@pytest.mark.parametrize(
-    "step", [pytest.param(1, marks=pytest.mark.campaign), 29], ids=["every", "some"]
-)
 @pytest.mark.parametrize("direction", ["forward", "back"])
 def test_migrations_killed_at_any_statement_are_completed_by_the_next(
-    backend: Backend, direction: str, step: int
+    backend: Backend, direction: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Between this release's revision and one that the next release may have."""
+    monkeypatch.setattr(schema, "RELEASE", NEXT)
+    monkeypatch.setattr(schema, "SCRIPTS", scripts(tmp_path))
     migrations = Migrations(backend.url, direction)
-    at = 0
-    while True:
+    is_killed, at = True, -1
+    while is_killed:
+        at += 1
         tables = Tables(f"killed_{at}_")
-        schema.upgrade(backend.admin, tables, "0001")
-        fill(backend, tables, new_key())
-        if direction == "back":
-            schema.upgrade(backend.admin, tables)
-        killed = migrations.killed(tables.prefix, at)
+        schema.upgrade(backend.admin, tables, "0001" if direction == "forward" else "0002")
+        row = write_key(draft_of(new_key()).created(NOW))
+        with backend.admin.begin() as connection:
+            connection.execute(insert(tables.organizations), {"id": row["organization"]})
+            connection.execute(insert(tables.keys), row)
+        is_killed = migrations.killed(tables.prefix, at)
         assert not migrations.killed(tables.prefix, 10_000), "it completes what was begun"
-        if direction == "back":
-            with backend.admin.connect() as connection:
-                assert schema.current(connection, tables) == schema.Revision("0001", "0001")
-            schema.upgrade(backend.admin, tables)
-        check_complete(backend, tables)
+        with backend.admin.connect() as connection:
+            expected = EXPANDED if direction == "forward" else Revision("0001", "0001")
+            assert schema.current(connection, tables) == expected
+            kept = connection.execute(select(tables.keys)).mappings().one()
+            assert {**kept} == row
+        changes = differences(backend, tables)
+        assert len(changes) == (3 if direction == "forward" else 0), changes
+        with backend.admin.begin() as connection:
+            connection.execute(text(f"DROP TABLE IF EXISTS {tables.prefix}later"))
         drop(backend, tables)
-        if not killed:
-            break
-        at += step
     migrations.close()
-    assert at > 20
+    assert at >= 5
 
 
 def test_an_upgrade_killed_before_its_first_revision_is_completed() -> None:
     """The version table and the tables of the first revision may be there, without a revision."""
     backend = BACKENDS["mysql"]
     migrations = Migrations(backend.url, "forward")
-    for at in (0, 3, 7):
+    is_killed, at = True, 0
+    while is_killed:
         tables = Tables(f"new_{at}_")
-        assert migrations.killed(tables.prefix, at)
+        is_killed = migrations.killed(tables.prefix, at)
         assert not migrations.killed(tables.prefix, 10_000)
+        with backend.admin.connect() as connection:
+            assert schema.current(connection, tables) == Revision("0001", "0001")
+        assert differences(backend, tables) == []
         drop(backend, tables)
+        at += 4
     migrations.close()
+    assert at > 20
 
 
 def test_tables_of_another_owner_are_not_taken_over(served: Backend) -> None:

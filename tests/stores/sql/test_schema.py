@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
@@ -13,12 +15,12 @@ from sqlalchemy.exc import IntegrityError
 from lockgate import ConfigurationError, open_store, run
 from lockgate.core.timestamps import MINUTE
 from lockgate.stores.sql import SqlStore, schema
-from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.tables import Tables
 
 from ..failing import store_fails
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import Backend, database
+from .next_release import NEXT, scripts
 
 WINDOWS = BOOK.default.windows
 
@@ -36,82 +38,42 @@ def number(connection: Connection, tables: Tables) -> str | None:
     return found and found.number
 
 
-def test_upgrade_downgrade_and_upgrade_keep_the_data(backend: Backend) -> None:
+def columns_of(connection: Connection, table: str) -> set[str]:
+    return {column["name"] for column in inspect(connection).get_columns(table)}
+
+
+def test_a_next_revision_upgrades_and_downgrades_with_data_in_place(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Keys, windows and slots of this release stay as they are, in both directions."""
     tables = Tables("moved_")
     schema.upgrade(backend.admin, tables)
     store = SqlStore(backend.url, prefix="moved_")
     made = new_key()
     key = run(store.insert(draft_of(made), None, NOW))
     run(store.admit(token_of(made), 1, BOOK, NOW))
-    run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW))
+    lease = run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW)).lease
     run(store.close())
-    schema.downgrade(backend.admin, tables, "0001")
-    with backend.admin.connect() as connection:
-        assert number(connection, tables) == "0001"
-        columns = {c["name"] for c in inspect(connection).get_columns("moved_organizations")}
-    assert "slots" not in columns
-    schema.upgrade(backend.admin, tables)
-    store = SqlStore(backend.url, prefix="moved_")
-    found = run(store.find(made.handle))
-    assert found == key._replace(request_count=1, last_used_at=NOW)
-    assert run(store.peek("org_1", WINDOWS, NOW)).used == (1, 1, 1)
-    assert run(store.held("org_1", NOW)) == ()
-    run(store.close())
+    monkeypatch.setattr(schema, "SCRIPTS", scripts(tmp_path))
+    monkeypatch.setattr(schema, "RELEASE", NEXT)
+    steps = (("upgrade", NEXT.newest), ("downgrade", NEXT.oldest), ("upgrade", NEXT.newest))
+    for turn, (step, revision) in enumerate(steps, 2):
+        getattr(schema, step)(backend.admin, tables, revision)
+        with backend.admin.connect() as connection:
+            assert number(connection, tables) == revision
+            is_there = "later" in columns_of(connection, "moved_keys")
+        assert is_there is (step == "upgrade")
+        store = SqlStore(backend.url, prefix="moved_")
+        admitted = run(store.admit(token_of(made), 1, BOOK, NOW)).key
+        assert admitted == key._replace(request_count=turn, last_used_at=NOW)
+        assert run(store.peek("org_1", WINDOWS, NOW)).used == (turn, turn, turn)
+        assert run(store.held("org_1", NOW)) == (lease,)
+        run(store.close())
     schema.downgrade(backend.admin, tables, "base")
     with backend.admin.connect() as connection:
         left = [name for name in inspect(connection).get_table_names() if name.startswith("moved_")]
         assert left == ["moved_version"]
         assert schema.current(connection, tables) is None
-
-
-def revisions() -> list[str]:
-    """All revisions, the oldest first."""
-    config = Config()
-    config.set_main_option("script_location", "lockgate.stores.sql:migrations")
-    config.set_main_option("path_separator", "os")
-    found = ScriptDirectory.from_config(config).walk_revisions()
-    return [script.revision for script in reversed(list(found))]
-
-
-def test_every_revision_upgrades_and_downgrades_with_data_in_place(backend: Backend) -> None:
-    """A key made under the first revision is good under every one, and counted on through all."""
-    tables = Tables("steps_")
-    made = new_key()
-    first, *others = revisions()
-    schema.upgrade(backend.admin, tables, first)
-    draft = draft_of(made)
-    with backend.admin.begin() as connection:
-        owner = {"id": write_id(draft.organization), "plan": "starter"}
-        connection.execute(
-            text("INSERT INTO steps_organizations (id, plan) VALUES (:id, :plan)"), owner
-        )
-        row = write_key(draft.created(NOW))
-        inspector = inspect(connection)
-        columns = [column["name"] for column in inspector.get_columns("steps_keys")]
-        statement = (
-            f"INSERT INTO steps_keys ({', '.join(columns)}) "
-            f"VALUES ({', '.join(':' + column for column in columns)})"
-        )
-        connection.execute(text(statement), {column: row[column] for column in columns})
-    for turn in (1, 2):
-        for revision in others:
-            schema.upgrade(backend.admin, tables, revision)
-            with backend.admin.connect() as connection:
-                assert number(connection, tables) == revision
-        store = SqlStore(backend.url, prefix="steps_")
-        answer = run(store.admit(token_of(made), 1, BOOK, NOW))
-        assert answer.key is not None and answer.plan is not None
-        assert answer.key.request_count == turn
-        assert answer.plan.name == "starter"
-        run(store.close())
-        for revision in [*reversed(others[:-1]), first]:
-            schema.downgrade(backend.admin, tables, revision)
-            with backend.admin.connect() as connection:
-                assert number(connection, tables) == revision
-                if revision < "0005":  # From there on it lies beside the windows.
-                    count = connection.scalar(text("SELECT request_count FROM steps_keys"))
-                    assert count == turn
-    schema.downgrade(backend.admin, tables, "base")
 
 
 def test_the_migrations_make_the_tables_that_the_code_describes(backend: Backend) -> None:

@@ -13,9 +13,8 @@ from lockgate import Plan, PlanBook, run
 from lockgate.core.digests import Digest
 from lockgate.core.timestamps import SECOND
 from lockgate.stores.answers import Usage, Verdict
-from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.admission import USES_AT_MOST
-from lockgate.stores.sql.tables import Tables
 
 from ..making import NOW, at_once, draft_of, new_key, token_of
 from .backends import Backend
@@ -116,37 +115,6 @@ def test_usage_added_by_another_store_adds_up(backend: Backend) -> None:
     assert answer.key is not None
     assert (answer.key.request_count, answer.key.last_used_at) == (9, NOW + 2 * SECOND)
     run(store.close())
-
-
-def test_an_older_schema_keeps_usage_in_the_keys_rows(backend: Backend) -> None:
-    tables = Tables("usage_")
-    schema.upgrade(backend.admin, tables)
-    store = SqlStore(backend.url, prefix="usage_")
-    made = [new_key() for _ in range(7)]
-    for number, key in enumerate(made):
-        run(store.insert(draft_of(key, f"org_{number // 2}"), None, NOW))
-        run(store.add_usage({key.handle: Usage(10, NOW + 5 * SECOND)} if number == 3 else {}))
-        for step in range(number):
-            run(store.admit(token_of(key), 1, WIDE, NOW + step * SECOND))
-    run(store.close())
-    schema.downgrade(backend.admin, tables, "0004")
-    columns = tables.keys.c
-    counts = select(columns.handle, columns.request_count, columns.last_used_at)
-    with backend.admin.connect() as connection:
-        rows = {handle: (count, last) for handle, count, last in connection.execute(counts)}
-    wanted = {
-        key.handle: (number, NOW + (number - 1) * SECOND if number else None)
-        for number, key in enumerate(made)
-    }
-    wanted[made[3].handle] = 13, NOW + 5 * SECOND
-    assert rows == wanted
-    schema.upgrade(backend.admin, tables)
-    store = SqlStore(backend.url, prefix="usage_")
-    answer = run(store.admit(token_of(made[6]), 1, WIDE, NOW))
-    assert answer.key is not None
-    assert answer.key.request_count == 7
-    run(store.close())
-    schema.downgrade(backend.admin, tables, "base")
 
 
 @pytest.mark.parametrize("handle", ["\u00e9", "\0", "\ud800", "\U0001f511", "h" * 65, ""])

@@ -47,8 +47,6 @@ class Moment(NamedTuple):
 class ChangeLog:
     """The statements of the change log, in a transaction that the caller begins and commits.
 
-    On tables before revision 0012 no record is kept, and none is found.
-
     Args:
         tables: the tables.
         database: the kind of database.
@@ -64,7 +62,7 @@ class ChangeLog:
         newest = select(func.max(columns.number)).where(mine)
         self._number: Final = newest
         self._moment: Final = select(database.clock, newest.scalar_subquery())
-        self._with_keys: dict[tuple[bool, bool], Select[*tuple[Any, ...]]] = {}
+        self._with_keys: dict[bool, Select[*tuple[Any, ...]]] = {}
         row = select(*(bindparam(column.name, type_=column.type) for column in columns))
         is_free = ~exists(select(removed).where(removed == bindparam("handle")))
         free = insert(tables.changes).from_select(list(columns), row.where(is_free))
@@ -79,7 +77,7 @@ class ChangeLog:
     ) -> Moment:
         """Return the present, and the next number of a locked organization."""
         clock: int | None = None
-        if not self._is_logged(change):
+        if change is None:
             if now is None:
                 now = clock = self._database.now(connection)
             return Moment(now, 0, clock)
@@ -100,24 +98,20 @@ class ChangeLog:
     ) -> tuple[Moment, Any]:
         """Return what :meth:`moment` returns, and the row of a key of the organization by its id,
         as ``key_columns`` has it; None: there is no such key."""
-        is_logged = self._is_logged(change)
+        is_logged = change is not None
         values = connection.execute(self._with_key(is_logged), {"of": id, "key": key}).one()
         clock, row = self._database.read_clock(values[0]), values[1 + is_logged :]
         number = (values[1] or 0) + 1 if is_logged else 0
         moment = Moment(clock if now is None else now, number, clock)
         return moment, None if row[0] is None else row
 
-    def _is_logged(self, change: ChangeDraft | None) -> bool:
-        return change is not None and self._tables.has_changes
-
     def _with_key(self, is_logged: bool) -> Select[*tuple[Any, ...]]:
-        """Select the clock, the newest number if there is a log, and a key, which may be missing.
+        """Select the clock, the newest number for a record, and a key, which may be missing.
 
         The key is locked, too: usage is added without a lock of the organization, and the key is
         answered as it is when the change takes effect.
         """
-        kind = is_logged, self._tables.has_details
-        found = self._with_keys.get(kind)
+        found = self._with_keys.get(is_logged)
         if found is None:
             keys = self._tables.keys
             one = select(literal_column("1", Integer()).label("one")).subquery("one")
@@ -125,7 +119,7 @@ class ChangeLog:
             key = select(*self._tables.key_columns()).where(*named).with_for_update().subquery("k")
             number = [self._number.scalar_subquery()] if is_logged else []
             found = select(self._database.clock, *number, key).outerjoin_from(one, key, true())
-            self._with_keys[kind] = found
+            self._with_keys[is_logged] = found
         return found
 
     def add(
@@ -193,8 +187,6 @@ class ChangeLog:
         self, connection: Connection, organization: str, limit: int, before: int | None
     ) -> LogPage:
         """Return records of an organization, the newest first."""
-        if not self._tables.has_changes:
-            return []
         columns = self._table.c
         which = [columns.organization == write_id(organization)]
         if before is not None:
@@ -205,8 +197,6 @@ class ChangeLog:
 
     def due(self, connection: Connection, until: int) -> bytes | None:
         """Return the organization of the oldest record, if that is of an instant or before."""
-        if not self._tables.has_changes:
-            return None
         columns = self._table.c
         due = select(columns.organization).where(columns.at <= until)
         id = connection.scalar(due.order_by(columns.at).limit(1))

@@ -37,13 +37,9 @@ _DEADLOCK_DETECTED: Final = "40P01"
 OUTDATED_STATEMENT: Final = "0A000", "26000"
 """The failures of a prepared statement whose columns have changed, or that is gone: "feature not
 supported" and "invalid SQL statement name"."""
-_UNDEFINED_COLUMN: Final = "42703"
-_UNDEFINED_TABLE: Final = "42P01"
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _MYSQL_LOCK_TIMEOUT: Final = 1205
 _MYSQL_DEADLOCK: Final = 1213
-_MYSQL_UNDEFINED_COLUMN: Final = 1054
-_MYSQL_UNDEFINED_TABLE: Final = 1146
 _MYSQL_REDEFINED: Final = 1412
 """The table was altered after the snapshot of the transaction."""
 _MARIADB_CHANGED: Final = 1020
@@ -204,17 +200,6 @@ class Database(ABC):
         """Return whether a change of a table gave up the wait for its lock."""
         return False
 
-    def lacks_column(self, failure: Exception) -> bool:
-        """Return whether a statement named a column that its table does not have."""
-        return False
-
-    def lacks_table(self, failure: Exception, name: str) -> bool:
-        """Return whether a statement failed because the table ``name`` does not exist."""
-        return self._lacks_a_table(failure) and name in str(_cause(failure))
-
-    def _lacks_a_table(self, failure: Exception) -> bool:
-        return False
-
     def busy(self, failure: Exception) -> bool:
         """Return whether the whole database was locked for as long as the driver waits."""
         return False
@@ -273,12 +258,6 @@ class Sqlite(Database):
         made = sqlite.insert(table).values(rows)
         key, new = list(table.primary_key.columns), {name: made.excluded[name] for name in columns}
         return made.on_conflict_do_update(index_elements=key, set_=new)
-
-    def lacks_column(self, failure: Exception) -> bool:
-        return "no such column" in str(_cause(failure)) or "no column named" in str(_cause(failure))
-
-    def _lacks_a_table(self, failure: Exception) -> bool:
-        return "no such table" in str(_cause(failure))
 
     def busy(self, failure: Exception) -> bool:
         return str(getattr(_cause(failure), "sqlite_errorname", "")).startswith("SQLITE_BUSY")
@@ -345,12 +324,6 @@ class Postgresql(Database):
 
     def lock_timed_out(self, failure: Exception) -> bool:
         return getattr(_cause(failure), "sqlstate", None) == _LOCK_NOT_AVAILABLE
-
-    def lacks_column(self, failure: Exception) -> bool:
-        return getattr(_cause(failure), "sqlstate", None) == _UNDEFINED_COLUMN
-
-    def _lacks_a_table(self, failure: Exception) -> bool:
-        return getattr(_cause(failure), "sqlstate", None) == _UNDEFINED_TABLE
 
 
 class Mysql(Database):
@@ -422,12 +395,6 @@ class Mysql(Database):
 
     def lock_timed_out(self, failure: Exception) -> bool:
         return _mysql_code(failure) == _MYSQL_LOCK_TIMEOUT
-
-    def lacks_column(self, failure: Exception) -> bool:
-        return _mysql_code(failure) == _MYSQL_UNDEFINED_COLUMN
-
-    def _lacks_a_table(self, failure: Exception) -> bool:
-        return _mysql_code(failure) == _MYSQL_UNDEFINED_TABLE
 
 
 def _mysql_code(failure: Exception) -> object:

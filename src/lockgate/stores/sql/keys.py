@@ -5,7 +5,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     Connection,
-    Select,
     Table,
     and_,
     bindparam,
@@ -22,7 +21,7 @@ from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
 from ...core.digests import Digest
 from ...core.key_search import IMPORTED, KeySearch
 from ...core.row_seals import Counted, tally
-from ...errors import ConfigurationError, KeyLimitReached
+from ...errors import KeyLimitReached
 from ..answers import Census, FoundKeys, HistoryOwner, Page
 from .change_counter import Write
 from .codec import read_id, read_key, read_uses, write_id, write_key, write_uses
@@ -56,18 +55,26 @@ class Keys:
         self._organizations: Final = tables.organizations
         self._removed: Final = tables.removed_handles
         self._accounts: Final = tables.accounts
-        self._tables: Final = tables
         self._histories: Final = histories
-        self._selects: dict[bool, Select[*tuple[Any, ...]]] = {}
+        # With the usage beside the windows: one statement reads both from one instant.
+        read: list[Any] = [*tables.key_columns(), tables.organizations.c.used]
+        self._with_usage: Final = select(*read).outerjoin_from(tables.keys, tables.organizations)
         columns = tables.keys.c
-        self._this: Final = (
+        this = (
             columns.id == bindparam("the_id"),
             columns.organization == bindparam("the_organization"),
         )
         end = bindparam("the_end", type_=columns.revoked_at.type)
         ends_at = case((columns.ends_at > end, end), else_=columns.ends_at)
-        live = update(tables.keys).where(*self._this, columns.revoked_at.is_(None))
+        live = update(tables.keys).where(*this, columns.revoked_at.is_(None))
         self._revoke: Final = live.values(revoked_at=end, ends_at=ends_at)
+        self._replace: Final = (
+            update(tables.keys)
+            .where(*this)
+            .values(
+                {name: bindparam(f"new_{name}", type_=columns[name].type) for name in _REPLACED}
+            )
+        )
 
     def insert(self, connection: Connection, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
         """Insert a key of an existing, locked organization."""
@@ -80,9 +87,7 @@ class Keys:
 
     def add(self, connection: Connection, key: ApiKey) -> ApiKey:
         """Insert the row of a key, whose handle :meth:`ChangeLog.add` then checks."""
-        connection.execute(insert(self._table), self._columns(key))
-        if not self._tables.has_details:  # Its creator was left out.
-            key = key._replace(details=None)
+        connection.execute(insert(self._table), write_key(key))
         return key
 
     def taken(self, connection: Connection, draft: KeyDraft) -> bool:
@@ -172,15 +177,10 @@ class Keys:
         """
         if found is None or found[:_USAGE] != old[:_USAGE] or found.state(now) is not _ACTIVE:
             return None
-        row, columns = self._columns(new), self._table.c
-        changed = {f"new_{name}": row[name] for name in _REPLACED if name in row}
-        set_to = {
-            name: bindparam(f"new_{name}", type_=columns[name].type)
-            for name in _REPLACED
-            if name in row
-        }
+        row = write_key(new)
+        changed = {f"new_{name}": row[name] for name in _REPLACED}
         mine = {"the_organization": write_id(old.organization), "the_id": old.id}
-        return Write(update(self._table).where(*self._this).values(set_to), {**changed, **mine})
+        return Write(self._replace, {**changed, **mine})
 
     def due(self, connection: Connection, until: int) -> bytes | None:
         """Return the organization of the key that ended first, if it ended before an instant."""
@@ -281,32 +281,6 @@ class Keys:
         if sum(counted for *_, counted, _ in found) == _COUNTED_AT_ONCE:
             return Census(tally(rows), f"{kind} {max(last for *_, last in found)}")
         return Census(tally(rows), "accounts " if kind == "keys" else None)
-
-    @property
-    def _with_usage(self) -> Select[*tuple[Any, ...]]:
-        """Select keys with the usage beside the windows: one statement reads both from one
-        instant."""
-        found = self._selects.get(self._tables.has_details)
-        if found is None:
-            columns: list[Any] = [*self._tables.key_columns(), self._organizations.c.used]
-            found = select(*columns).outerjoin_from(self._table, self._organizations)
-            self._selects[self._tables.has_details] = found
-        return found
-
-    def _columns(self, key: ApiKey) -> dict[str, Any]:
-        """Encode a key as the columns that the tables have.
-
-        Raises:
-            ConfigurationError: they have no place for its allow-list.
-        """
-        row = write_key(key)
-        if not self._tables.has_details:
-            if key.addresses:
-                raise ConfigurationError(
-                    "The tables of lockgate were migrated back: no allow-list."
-                )
-            del row["details"]
-        return row
 
     def _page(self, connection: Connection, order: Any, limit: int, *which: Any) -> Page:
         if limit < 1:

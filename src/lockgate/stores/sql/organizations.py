@@ -115,9 +115,8 @@ class Organizations:
             state, leases = self._state(connection, id, ())
         kept = write_state((EMPTY,) * len(state), leases) if leases else None
         connection.execute(update(self._table).where(mine).values(windows=kept))
-        if self._tables.has_limits:
-            limits = self._tables.limits
-            connection.execute(delete(limits).where(limits.c.organization == write_id(id)))
+        limits = self._tables.limits
+        connection.execute(delete(limits).where(limits.c.organization == write_id(id)))
 
     def leave(self, connection: Connection, id: str) -> None:
         """Mark a locked organization without account and keys for pruning.

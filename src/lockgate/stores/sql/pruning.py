@@ -36,7 +36,8 @@ class Pruning:
         self._organizations = tables.organizations
         self._keys = tables.keys
         self._accounts = tables.accounts
-        self._tables = tables
+        self._usage = tables.usage
+        self._limits = tables.limits
         self._database = database
         self._lock = own_lock()
         self.forked()
@@ -82,12 +83,12 @@ class Pruning:
             connection.execute(
                 update(table).where(these).values(windows=None, slots=None, idle_day=None)
             )
-        tables, ended = self._tables, [len(ids)]
-        if tables.has_usage:
-            ended.append(_prune(connection, tables.usage, tables.usage.c.until_day, today))
-        if tables.has_limits:
-            ended.append(_prune(connection, tables.limits, tables.limits.c.idle_day, today))
-        return max(ended)
+        usage, limits = self._usage, self._limits
+        return max(
+            len(ids),
+            _prune(connection, usage, usage.c.until_day, today),
+            _prune(connection, limits, limits.c.idle_day, today),
+        )
 
 
 def _prune(connection: Connection, table: Table, until: Column[int], today: int) -> int:

@@ -62,7 +62,7 @@ class Revocation:
         self._tables: Final = tables
         self._database: Final = database
         self._change_counter: Final = change_counter
-        self._built: Final[dict[tuple[bool, bool], Select[*tuple[Any, ...]]]] = {}
+        self._built: Final[dict[bool, Select[*tuple[Any, ...]]]] = {}
 
     def revoke(
         self,
@@ -85,12 +85,13 @@ class Revocation:
             What it found; None: there is no such organization. A live key is not revoked if the
             change counter has no row yet.
         """
-        is_logged = change is not None and self._tables.has_changes
         values = {"the_organization": owner, "the_id": id, "the_instant": now}
-        if change is not None and is_logged:
+        if change is not None:
             values["the_text"] = change.text()
         self._database.reading_once(connection)
-        row = connection.execute(self._statement(is_logged=is_logged), values).one_or_none()
+        row = connection.execute(
+            self._statement(is_logged=change is not None), values
+        ).one_or_none()
         if row is None:
             return None
         windows, used, at, clock, number, marked, *key = row
@@ -98,10 +99,9 @@ class Revocation:
         return Found(windows, used, moment, None if key[0] is None else key, marked == 1)
 
     def _statement(self, *, is_logged: bool) -> Select[*tuple[Any, ...]]:
-        kind = is_logged, self._tables.has_details
-        found = self._built.get(kind)
+        found = self._built.get(is_logged)
         if found is None:
-            found = self._built[kind] = self._build(is_logged=is_logged)
+            found = self._built[is_logged] = self._build(is_logged=is_logged)
         return found
 
     def _build(self, *, is_logged: bool) -> Select[*tuple[Any, ...]]:

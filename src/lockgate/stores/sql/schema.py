@@ -26,17 +26,10 @@ from ..runtime.process_hooks import own_lock
 from .databases import LOCKED, SCHEMA_PATIENCE, Database, database_of
 from .tables import DEFAULT_PREFIX, Tables
 
-_DECLARES: Final = "0010"
-"""The revision from which on tables declare the oldest revision that reads them."""
-_HAS_DETAILS: Final = "0011"
-"""The revision from which on the table of keys has the column ``details``."""
-_HAS_CHANGES: Final = "0012"
-"""The revision from which on there is a table of the change log."""
-_HAS_USAGE: Final = "0013"
-"""The revision from which on there is a table of usage histories."""
-_HAS_LIMITS: Final = "0014"
-"""The revision from which on there is a table of named limits."""
-
+SCRIPTS: Final = "lockgate.stores.sql:migrations"
+"""The folder of Alembic's scripts, as Alembic writes one of a package."""
+NEWEST: Final = "head"
+"""Alembic's name of the newest revision."""
 _LOCK_PAUSE: Final = 0.1
 """Seconds in which the requests that waited behind a migration continue."""
 
@@ -70,7 +63,7 @@ class RevisionRange(NamedTuple):
         return found.oldest_reader <= self.newest
 
 
-RELEASE: Final = RevisionRange(oldest="0009", newest="0014")
+RELEASE: Final = RevisionRange(oldest="0001", newest="0001")
 """The revisions that this release works with; migrations go to the newest."""
 
 
@@ -105,31 +98,14 @@ class MissingFile(OutdatedSchema):
         )
 
 
-class NoLimits(OutdatedSchema):
-    """The tables have no place for named limits; the message is the remedy."""
-
-    def __init__(self) -> None:
-        StoreError.__init__(
-            self,
-            "The tables of lockgate have no place for named limits, so requests that are charged "
-            "for one get 503: run 'lockgate db upgrade'.",
-        )
-
-
 def current(connection: Connection, tables: Tables) -> Revision | None:
     """Return the revision of the tables, or None without tables."""
-    found = None
-    for _ in range(2):
-        inspector = inspect(connection)
-        if not inspector.has_table(tables.version):
-            return None
-        names = {column["name"] for column in inspector.get_columns(tables.version)}
-        declared = "oldest_reader" in names
-        found = _select(connection, tables, declared=declared)
-        if declared or found is None or found.number < _DECLARES:
-            break
-        # An upgrade ended between the two statements: its declaration is there by now.
-    return found
+    inspector = inspect(connection)
+    if not inspector.has_table(tables.version):
+        return None
+    names = {column["name"] for column in inspector.get_columns(tables.version)}
+    # Otherwise the first upgrade has begun, or was killed.
+    return _select(connection, tables) if "oldest_reader" in names else None
 
 
 def missing(connection: Connection, tables: Tables) -> list[str]:
@@ -191,13 +167,10 @@ def _has_more(connection: Connection, tables: Tables) -> bool:
     return False
 
 
-def _select(connection: Connection, tables: Tables, *, declared: bool) -> Revision | None:
+def _select(connection: Connection, tables: Tables) -> Revision | None:
     version = table(tables.version, column("version_num"), column("oldest_reader"))
-    number = version.c.version_num
-    # Before that revision a release worked with its own revision alone.
-    oldest = version.c.oldest_reader if declared else number
-    row = connection.execute(select(number, oldest)).first()
-    return None if row is None else Revision(row[0], row[1] or row[0])
+    row = connection.execute(select(version)).first()
+    return None if row is None else Revision(*row)
 
 
 class Check:
@@ -224,10 +197,6 @@ class Check:
                 for each revision found, since responses say no more than "unavailable".
         """
         found = self._read(connection)
-        self._tables.has_details = found is None or found.number >= _HAS_DETAILS
-        self._tables.has_changes = found is None or found.number >= _HAS_CHANGES
-        self._tables.has_usage = found is None or found.number >= _HAS_USAGE
-        self._tables.has_limits = found is None or found.number >= _HAS_LIMITS
         self._tables.is_newer = found is not None and found.number > RELEASE.newest
         if found is None and self._create:
             migrate(connection, self._tables, self._database)
@@ -245,7 +214,7 @@ class Check:
         """Read the revision in one statement; query the catalogue only if that fails."""
         try:
             with connection.begin():
-                return _select(connection, self._tables, declared=True)
+                return _select(connection, self._tables)
         except DBAPIError as failure:
             if failure.connection_invalidated:
                 raise
@@ -253,7 +222,7 @@ class Check:
             return current(connection, self._tables)
 
 
-def upgrade(engine: Engine, tables: Tables, revision: str = RELEASE.newest) -> None:
+def upgrade(engine: Engine, tables: Tables, revision: str = NEWEST) -> None:
     """Migrate the tables forward to a revision. Several processes may do so at the same time."""
     with engine.connect() as connection:
         migrate(connection, tables, database_of(engine.dialect), revision)
@@ -269,7 +238,7 @@ def migrate(
     connection: Connection,
     tables: Tables,
     database: Database,
-    revision: str = RELEASE.newest,
+    revision: str = NEWEST,
     *,
     back: bool = False,
 ) -> None:
@@ -307,7 +276,7 @@ def _migrate(
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", "lockgate.stores.sql:migrations")
+    config.set_main_option("script_location", SCRIPTS)
     config.set_main_option("path_separator", "os")
     config.attributes.update(connection=connection, tables=tables)
     database.begin(connection)

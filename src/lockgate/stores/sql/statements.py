@@ -78,11 +78,11 @@ class Statements:
         self._insert_missing = insert_missing
         self._limits = tables.limits
         self._upsert = upsert
-        self._written: dict[tuple[Written, int, bool], Statement] = {}
+        self._written: dict[tuple[Written, int], Statement] = {}
 
     def written(self, statement: Written, places: int) -> Statement:
         """Return one of the statements below, compiled for a number of rows."""
-        key = statement, places, self._tables.has_details
+        key = statement, places
         found = self._written.get(key)
         if found is None:
             compiled = statement(places).compile(dialect=self._dialect)

@@ -41,7 +41,6 @@ from ..answers import (
     Freshness,
     HistoryOwner,
     LogPage,
-    OutcomeUnknown,
     Page,
     Removal,
     Reseal,
@@ -72,7 +71,7 @@ from .pipelined_cursor import pipelined_dialect
 from .pruning import Pruning
 from .recalls import recalls_of
 from .revocation import Revocation
-from .schema import Check, NoLimits, OutdatedSchema, current, logger, renumbered
+from .schema import Check, OutdatedSchema, current, renumbered
 from .statements import Statements
 from .summaries import Summaries
 from .tables import DEFAULT_PREFIX, Tables
@@ -93,20 +92,6 @@ _NAME: Final = re.compile(r"[!-~]{1,64}")
 _MAX_KEY_HINTS: Final = 131_072
 _RULES_AT_MOST: Final = 16
 """The maximum number of rules with different limits that a key hint notes the fields of."""
-
-
-class _Part(NamedTuple):
-    """A part of the tables that an older revision lacks."""
-
-    flag: str
-    """The attribute of :class:`Tables` that tells whether it is there."""
-    what: str
-
-
-_DETAILS: Final = _Part(
-    "has_details", "details of keys, such as labels, addresses and the successor of a rotated key"
-)
-_HISTORIES: Final = _Part("has_usage", "usage over time")
 
 
 _Changed = tuple[T, QuotaLeases | None]
@@ -176,7 +161,6 @@ class SqlStore(PrimaryStore):
         self._statements = Statements(tables, engines.dialect, *builders)
         pipelined = pipelined_dialect(engines.dialect) if engines.ours else None
         self._transactions = Transactions(
-            tables,
             database,
             Check(tables, database, create=engines.creates),
             Ledger(database),
@@ -208,7 +192,6 @@ class SqlStore(PrimaryStore):
         self._resolver = resolver
         self.enforces_deadline = resolver is None  # The host's resolver has no deadline.
         self._key_hints = BoundedDict[str, KeyHint](_MAX_KEY_HINTS)
-        self._told_of_limits = False
 
     def command_engine(self) -> Engine:
         """Return an engine for a command on its tables, such as a migration; dispose of it."""
@@ -264,8 +247,6 @@ class SqlStore(PrimaryStore):
                 if address is None and key.details.addresses:
                     return Admission(Verdict.ELSEWHERE, key)
                 is_limited = is_limited or bool(key.details.limits)
-            if is_limited and not self._tables.has_limits:
-                await self._need_limits()
             resolved = self._resolver is not None
             assigned = await self._resolved(key.organization) if resolved else None
             expected = key_hint.charged.get(limits, ()) if is_limited else ()
@@ -342,8 +323,6 @@ class SqlStore(PrimaryStore):
         now: int | None = None,
         limits: LimitWindows | None = None,
     ) -> Reading:
-        if limits is not None and not self._tables.has_limits:
-            await self._need_limits()
         charge = Hit(organization, windows, cost, now, limits)
         outcome = await self._executors.here().charge(charge)
         if isinstance(outcome, Exception):
@@ -358,8 +337,6 @@ class SqlStore(PrimaryStore):
         now: int | None = None,
         limits: LimitWindows | None = None,
     ) -> Reading:
-        if limits is not None and not self._tables.has_limits:
-            await self._need_limits()
         organizations = self._organizations
         return await self._read(
             lambda connection: organizations.peek(connection, organization, windows, now, limits)
@@ -383,7 +360,6 @@ class SqlStore(PrimaryStore):
             self._organizations.reset(connection, organization)
             self._record(connection, id, change, moment)
 
-        await self._find_log(change)
         await self._write(work)
 
     async def insert(
@@ -403,9 +379,6 @@ class SqlStore(PrimaryStore):
             self._changes.add(connection, id, change, moment, draft.handle)
             return key
 
-        if draft.details is not None and (draft.details.labels or draft.details.addresses):
-            await self._need(_DETAILS)
-        await self._find_log(change)
         return await self._insert(work, lambda connection: self._keys.taken(connection, draft))
 
     async def find(self, handle: str) -> ApiKey | None:
@@ -459,7 +432,6 @@ class SqlStore(PrimaryStore):
                 self._record(connection, owner, change, moment, write=revoked)
             return key, self._organizations.older_leases(owner, locked, moment)
 
-        await self._find_log(change)
         if self._database.joins_writes:
             revoked = await self._revoke_at_once(owner, id, now, change)
             if revoked is not None:
@@ -474,8 +446,6 @@ class SqlStore(PrimaryStore):
         *,
         change: ChangeDraft | None = None,
     ) -> bool:
-        if new.details != old.details:
-            await self._need(_DETAILS)
         id = write_id(old.organization)
 
         def work(connection: Connection) -> _Changed[bool]:
@@ -486,7 +456,6 @@ class SqlStore(PrimaryStore):
                 self._record(connection, id, change, moment, write=replaced)
             return replaced is not None, self._organizations.older_leases(id, locked, moment)
 
-        await self._find_log(change)
         return _noted(await self._write(work))
 
     async def rotate_if(
@@ -499,8 +468,6 @@ class SqlStore(PrimaryStore):
         *,
         change: ChangeDraft | None = None,
     ) -> ApiKey | None:
-        await self._need(_DETAILS)
-        await self._find_log(change)
         id = write_id(old.organization)
 
         def work(connection: Connection) -> _Changed[ApiKey | None]:
@@ -551,23 +518,16 @@ class SqlStore(PrimaryStore):
             if self._histories.is_new(connection, batch):
                 connection.execute(statement, values)
 
-        try:
-            await self._write(work)
-        except OutcomeUnknown:
-            # Tables of an older revision have no mark: a repetition might count twice.
-            if batch is None or self._tables.has_usage:
-                raise
+        await self._write(work)
 
     async def add_history(
         self,
         additions: Mapping[HistoryOwner, UsageHistory],
         batch: UsageBatch | None = None,
     ) -> None:
-        await self._need(_HISTORIES)
         await self._write(lambda connection: self._histories.add(connection, additions, batch))
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
-        await self._need(_HISTORIES)
         return await self._read(lambda connection: self._histories.read(connection, owner))
 
     async def remove_ended(
@@ -635,8 +595,6 @@ class SqlStore(PrimaryStore):
     async def hold(
         self, organization: str, action: HoldAction, now: int | None = None
     ) -> HoldAnswer:
-        if not self._tables.has_limits:
-            await self._need_limits()
         outcome = await self._executors.here().charge(Holding(organization, action, now))
         if isinstance(outcome, Exception):
             raise outcome
@@ -672,7 +630,6 @@ class SqlStore(PrimaryStore):
             self._record(connection, id, draft, moment)
             return None, self._organizations.older_leases(id, locked, moment)
 
-        await self._find_log(change)
         _noted(await self._write(work))
 
     def note_change(self, connection: Connection, organization: str) -> None:
@@ -722,7 +679,6 @@ class SqlStore(PrimaryStore):
             self._changes.add(connection, id, change, moment, key.handle)
             return registered
 
-        await self._find_log(change)
         return await self._insert(work, lambda c: self._accounts.taken(c, account, key))
 
     async def account(self, organization: str) -> Account | None:
@@ -778,7 +734,6 @@ class SqlStore(PrimaryStore):
                 self._changes.add(connection, id, change, moment)
             return account, self._organizations.older_leases(id, locked, moment)
 
-        await self._find_log(change)
         return _noted(await self._write(work))
 
     async def remove_unclaimed(
@@ -789,7 +744,6 @@ class SqlStore(PrimaryStore):
         *,
         change: ChangeDraft | None = None,
     ) -> tuple[str, ...]:
-        await self._find_log(change)
         edge = (await self.now() if now is None else now) - idle
         due = await self._read(lambda c: self._accounts.due(c, edge, limit))
         removed = [name for name in due if await self._remove_unclaimed(name, edge, now, change)]
@@ -968,41 +922,6 @@ class SqlStore(PrimaryStore):
         found = current(connection, self._tables)
         problem = None if found is None else renumbered(connection, self._tables, found)
         return [] if problem is None else [StoreWarning("tables", problem)]
-
-    async def _find_log(self, change: ChangeDraft | None) -> None:
-        """Look for the table of the change log, if a record is to be kept and none was found.
-
-        The tables may have been upgraded since this process connected.
-        """
-        if change is not None and not self._tables.has_changes:
-            await self._read(self._transactions.check)
-
-    async def _need(self, part: _Part) -> None:
-        """Check that the tables have a part that an older revision lacks.
-
-        Raises:
-            ConfigurationError: they lack it.
-        """
-        if not getattr(self._tables, part.flag):  # They may have been upgraded since.
-            await self._read(self._transactions.check)
-        if not getattr(self._tables, part.flag):
-            raise ConfigurationError(
-                f"The tables of lockgate have no place for {part.what}: run 'lockgate db upgrade'."
-            )
-
-    async def _need_limits(self) -> None:
-        """Check that the tables have a place for named limits; they may have been upgraded since.
-
-        Raises:
-            NoLimits: they have not.
-        """
-        await self._read(self._transactions.check)
-        if not self._tables.has_limits:
-            problem = NoLimits()
-            if not self._told_of_limits:
-                self._told_of_limits = True
-                logger.error("%s", problem)
-            raise problem
 
     async def _insert(self, work: Work[T], taken: Work[bool]) -> T:
         """Insert rows, if their handles are free.

@@ -22,7 +22,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    null,
     text,
 )
 from sqlalchemy.dialects import mysql, postgresql
@@ -109,15 +108,6 @@ class Tables:
         self.prefix: Final = prefix
         self.version: Final = f"{prefix}version"
         """The version table of lockgate's revisions, separate from the host's."""
-        self.has_details = True
-        """Whether the table of keys has the column ``details``, as the check of the tables found
-        it."""
-        self.has_changes = False
-        """Whether the check found the table of the change log."""
-        self.has_usage = True
-        """Whether there is a table of usage histories, as the check of the tables found it."""
-        self.has_limits = True
-        """Whether there is a table of named limits, as the check of the tables found it."""
         self.is_newer = False
         """Whether the check found a revision that this release does not know."""
         self.metadata: Final = naming()
@@ -131,12 +121,8 @@ class Tables:
         self.limits: Final = _limits(prefix, self.metadata)
 
     def key_columns(self) -> list[ColumnElement[Any]]:
-        """Return what to select of a key: NULL for a column that the tables do not have yet.
-
-        ``ends_at`` is for indexes: it follows from other columns.
-        """
-        *columns, _ends_at, details = self.keys.c
-        return [*columns, details if self.has_details else null().label(details.name)]
+        """Return what to select of a key: not ``ends_at``, which follows from other columns."""
+        return [column for column in self.keys.c if column.name != "ends_at"]
 
 
 def _organizations(prefix: str, metadata: MetaData) -> Table:
@@ -197,7 +183,7 @@ def _keys(prefix: str, metadata: MetaData) -> Table:
         Column("last_used_at", BigInteger),
         # The earlier of revocation and expiry. For most keys it is NEVER.
         Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
-        # JSON; from revision 0011 on.
+        # JSON.
         Column("details", Text),
         **OPTIONS,
     )
@@ -236,8 +222,8 @@ def _changes(prefix: str, metadata: MetaData) -> Table:
 
 
 def _usage(prefix: str, metadata: MetaData) -> Table:
-    """Return the table of usage histories, which no admission reads; from revision 0013 on. It
-    also has the mark of each writer of usage (:mod:`lockgate.core.usage_marks`)."""
+    """Return the table of usage histories, which no admission reads. It also has the mark of each
+    writer of usage (:mod:`lockgate.core.usage_marks`)."""
     return Table(
         f"{prefix}usage",
         metadata,
@@ -253,7 +239,7 @@ def _usage(prefix: str, metadata: MetaData) -> Table:
 
 
 def _limits(prefix: str, metadata: MetaData) -> Table:
-    """Return the table of named limits, from revision 0014 on. Plain admissions do not read it."""
+    """Return the table of named limits. Plain admissions do not read it."""
     return Table(
         f"{prefix}limits",
         metadata,

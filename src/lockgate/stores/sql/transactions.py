@@ -21,7 +21,6 @@ from .databases import Database
 from .error_hints import is_driver_error, is_rejected_value
 from .pipelined_cursor import PipelinedCursor, can_pipeline
 from .statements import Cursor, Statements
-from .tables import Tables
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -37,7 +36,6 @@ class Transactions:
     """Runs work in transactions, on the connections of any executor.
 
     Args:
-        tables: the tables.
         database: the kind of database.
         check: checks the revision of the tables.
         ledger: makes charges in a transaction.
@@ -52,7 +50,6 @@ class Transactions:
 
     def __init__(
         self,
-        tables: Tables,
         database: Database,
         check: Work[None],
         ledger: Ledger,
@@ -63,7 +60,6 @@ class Transactions:
         patience: float,
         adviser: Adviser,
     ) -> None:
-        self._tables = tables
         self._database = database
         self.check: Final = check
         self._ledger = ledger
@@ -154,29 +150,11 @@ class Transactions:
             attempt: the number of the attempt that failed, from 1.
             started: the start of the first attempt, in seconds of the monotonic clock.
         """
-        if (part := self._missing(failure)) is not None:
-            # The tables were migrated back under this process: the next attempt does without it.
-            # Not the number of attempts decides, as the ones before may have met a locked file.
-            is_news = getattr(self._tables, part)
-            setattr(self._tables, part, False)
-            return is_news or attempt < _ATTEMPTS
         if self._may_pass(failure, attempt, started):
             return True
         cause = failure.__cause__ if isinstance(failure, ConnectionLost | OutcomeUnknown) else None
         self._adviser.hint(cause or failure)
         return False
-
-    def _missing(self, failure: Exception) -> str | None:
-        """Return the attribute of the tables for the part that a statement has not found."""
-        if self._database.lacks_column(failure):
-            return "has_details"
-        parts = {
-            "has_changes": self._tables.changes,
-            "has_limits": self._tables.limits,
-            "has_usage": self._tables.usage,
-        }
-        lacks = self._database.lacks_table
-        return next((part for part, table in parts.items() if lacks(failure, table.name)), None)
 
     def _may_pass(self, failure: Exception, attempt: int, started: float) -> bool:
         if isinstance(failure, OutcomeUnknown) or left() == 0:

@@ -31,7 +31,6 @@ class Histories:
 
     def __init__(self, tables: Tables, database: Database) -> None:
         table = tables.usage
-        self._tables: Final = tables
         self._table: Final = table
         self._database: Final = database
         chosen = table.c.id.in_(bindparam("ids", expanding=True))
@@ -73,7 +72,7 @@ class Histories:
         The first step of the transaction: it may begin anew to insert the mark. A repetition waits
         for the transaction of the call before.
         """
-        if batch is None or not self._tables.has_usage:
+        if batch is None:
             return True
         return self._mark(connection, self._locked(connection, _ids_of(batch)), batch)
 
@@ -101,9 +100,9 @@ class Histories:
             return UsageHistory.decode(bytes(value) if value else None)
 
     def remove(self, connection: Connection, owners: Iterable[HistoryOwner]) -> None:
-        """Remove histories, if the tables have a place for them."""
+        """Remove histories."""
         ids = sorted(map(id_of, owners))
-        if ids and self._tables.has_usage:
+        if ids:
             connection.execute(self._remove, {"ids": ids})
 
     def _locked(
