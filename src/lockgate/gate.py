@@ -426,10 +426,7 @@ class Gate:
         token = self.format.read(authorizations) if known is None else known
         now = self.clock() if self.clock else None
         try:
-            if limits:
-                admission = await self.store.admit(token, cost, self.plans, now, address, limits)
-            else:
-                admission = await self.store.admit(token, cost, self.plans, now, address)
+            admission = await self.store.admit(token, cost, self.plans, now, address, limits)
             verdict, key, plan, reading, named, _ = admission
             if (
                 verdict is _ADMITTED
@@ -616,10 +613,8 @@ class Gate:
         with within(self._patience.seconds(self._deadline)), asking(self.events):
             plan = await self.organizations.plan(organization)
             named = bound(limits + plan.limits, None) if limits or plan.limits else None
-            if charged and named is not None:
+            if charged:
                 reading = await self.store.hit(organization, plan.windows, cost, now, named)
-            elif charged:
-                reading = await self.store.hit(organization, plan.windows, cost, now)
             else:
                 reading = await self._peek(organization, plan, now)
         named = named and named.at(reading.now, organization)

@@ -694,8 +694,7 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
             now: the instant in microseconds; None: the store's clock.
             address: the client's whole address; None: not looked up.
             limits: the named limits of the rule, charged in the same step (D40); those of the plan
-                and of the key are charged with them (:func:`limits_of`). The caller leaves the
-                argument out where there are none.
+                and of the key are charged with them (:func:`limits_of`).
         """
         key = await self.find(token.handle)
         at = await self.now() if now is None else now
@@ -704,8 +703,7 @@ class Store(KeyStore, WindowStore, SlotStore, HoldStore, AccountStore, ChangeSto
             return refusal or UNKNOWN
         plan = plans.plan_of(await self.organization(key.organization), at)
         named = limits_of(limits, plan, key, at)
-        charged = () if named is None else (named,)
-        reading = await self.hit(key.organization, plan.windows, cost, now, *charged)
+        reading = await self.hit(key.organization, plan.windows, cost, now, named)
         named = named and named.at(reading.now, key.organization)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading, named)

@@ -518,9 +518,8 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         """Admit requests that are charged to named limits, of a rule or of a plan."""
         token = self._mint.token(self._keys[which][0])
-        named = (limits,) if limits else ()
         for _ in range(times):
-            self._call("admit", token, cost, plans, self.now, "192.0.2.7", *named)
+            self._call("admit", token, cost, plans, self.now, "192.0.2.7", limits)
 
     @precondition(needs("admission"))
     @precondition(needs("quota_leases"))

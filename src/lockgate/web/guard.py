@@ -393,11 +393,8 @@ class Guard:
         now = gate.clock() if gate.clock else None
         key = principal.key
         named = bound(plan.limits, None if key is None else key.id, key.limits if key else ())
-        charged = () if named is None else (named,)
         with asking(gate.events):
-            reading = await self._store.hit(
-                principal.organization, plan.windows, cost, now, *charged
-            )
+            reading = await self._store.hit(principal.organization, plan.windows, cost, now, named)
         named = named and named.at(reading.now, principal.organization)
         principal = principal._replace(reading=of_plan_alone(reading, plan.windows))
         if not reading.allowed:

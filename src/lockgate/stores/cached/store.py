@@ -142,10 +142,8 @@ class CachedStore(Wrapper):
         try:
             if lease is not None:
                 admission = await self.cache.admit_leased(token, cost, plans, lease, now, address)
-            elif limits:
-                admission = await self.cache.admit(token, cost, plans, now, address, limits)
             else:
-                admission = await self.cache.admit(token, cost, plans, now, address)
+                admission = await self.cache.admit(token, cost, plans, now, address, limits)
             if admission.verdict is Verdict.UNKNOWN:
                 with self._rest(asked_at):
                     admission = await self._filled(token, cost, plans, now, address, limits)
@@ -202,8 +200,7 @@ class CachedStore(Wrapper):
         now: int | None = None,
         limits: LimitWindows | None = None,
     ) -> Reading:
-        named = () if limits is None else (limits,)
-        return await self.cache.hit(organization, windows, cost, now, *named)
+        return await self.cache.hit(organization, windows, cost, now, limits)
 
     async def peek(
         self,
@@ -212,8 +209,7 @@ class CachedStore(Wrapper):
         now: int | None = None,
         limits: LimitWindows | None = None,
     ) -> Reading:
-        named = () if limits is None else (limits,)
-        return await self.cache.peek(organization, windows, now, *named)
+        return await self.cache.peek(organization, windows, now, limits)
 
     async def hold(
         self, organization: str, action: HoldAction, now: int | None = None
@@ -447,12 +443,11 @@ class CachedStore(Wrapper):
         limits: tuple[Limit, ...],
     ) -> Admission:
         """Admit a key of which the cache has no copy: copy it, and ask the cache again."""
-        named = (limits,) if limits else ()
         for _ in range(_MAX_FILLS):
             refused = await self.copies.fill(token)
             if refused is not None:
                 return refused
-            admission = await self.cache.admit(token, cost, plans, now, address, *named)
+            admission = await self.cache.admit(token, cost, plans, now, address, limits)
             if admission.verdict is not Verdict.UNKNOWN:
                 return admission
         # The key changes faster than it can be copied.
@@ -488,7 +483,7 @@ class CachedStore(Wrapper):
         charged = key.organization, plan.windows, cost, now
         named = limits_of(limits, plan, key, at)
         if failure is None or self._limits is None:
-            reading = await self.cache.hit(*charged, *([named] if named else []))
+            reading = await self.cache.hit(*charged, named)
         else:
             reading = self._limits.fall_back(failure, *charged, token.handle, named)
         named = named and named.at(reading.now, key.organization)

@@ -199,10 +199,10 @@ class ResilientStore(Wrapper):
             trying = breaker.enter() if breaker.failures else False
             version, asked_at = refusals.version, refusals.clock()
             try:
-                if self._direct and not limits and lease is None:
-                    admission = await self.inner.admit(token, cost, plans, now, address)
+                if self._direct and lease is None:
+                    admission = await self.inner.admit(token, cost, plans, now, address, limits)
                 elif lease is None:
-                    asked = token, cost, plans, now, address, *((limits,) if limits else ())
+                    asked = token, cost, plans, now, address, limits
                     admission = await self._reach(self.inner.admit, asked, {})
                 else:
                     leased = token, cost, plans, lease, now, address
@@ -257,7 +257,6 @@ class ResilientStore(Wrapper):
         limits: LimitWindows | None = None,
     ) -> Reading:
         refusals, local = self.refusals, self._limits
-        named = () if limits is None else (limits,)
         with within(self._seconds()):
             refused = await refusals.repeat_hit(organization, windows, cost, now, limits)
             if refused is not None:
@@ -265,7 +264,7 @@ class ResilientStore(Wrapper):
                 return refused
             asked = refusals.asked()
             try:
-                charged = organization, windows, cost, now, *named
+                charged = organization, windows, cost, now, limits
                 reading: Reading = await self.pass_on("hit", *charged)
             except Exception as failure:
                 if local is None:
