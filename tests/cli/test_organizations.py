@@ -397,7 +397,7 @@ def test_the_text_of_a_key_in_the_place_of_an_id_is_not_repeated(capsys: Said) -
     for command in (["audit", text], ["keys", "list", text], ["orgs", "limits", text]):
         main(command)
         err = capsys.readouterr().err
-        assert "has no key" in err and text[20:] not in err
+        assert "rotate the key" in err and text[20:] not in err
 
 
 @pytest.mark.usefixtures("sqlite")

@@ -231,7 +231,7 @@ async def _answer(visit: Visit, read: ReadBody) -> Reply:
         await _admit(visit, page)
     except (SessionRequired, SessionInvalid):
         with suppress(Refusal):  # What was entered may be kept until the person is back.
-            visit.form = visit.without_credentials(await _read_form(caller, read), _SECRETS)
+            visit.form = await _read_form(caller, read)
         raise
     visit.query = visit.without_credentials(Form(caller.query), _SEARCHES)
     if method == "POST":

@@ -8,6 +8,7 @@ form that they have to send again: so no other site can fill in a form.
 import re
 from typing import Final
 
+from ..core.credentials import holds_credential
 from ..core.plans import LIMITS
 from ..errors import CrossSiteRequest, Header
 from ..web.request import SAFE_METHODS
@@ -36,7 +37,8 @@ def page_of_form(visit: Visit) -> str:
     """Return the path of the page that the sent form is on, with its query."""
     place, id = visit.place, visit.form.one("id")
     if place.startswith("/operator"):
-        return f"{_ORGANIZATION}?id={visit.quoted(id)}" if id else "/operator"
+        is_shown = id and not holds_credential(id)
+        return f"{_ORGANIZATION}?id={visit.quoted(id)}" if is_shown else "/operator"
     return visit.caller.path if place.startswith("/keys") else "/keys"
 
 
