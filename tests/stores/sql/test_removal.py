@@ -12,8 +12,7 @@ from lockgate.core.api_keys import Position
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import HandleTaken
-from lockgate.stores.sql import SqlStore, schema
-from lockgate.stores.sql.codec import write_account, write_id
+from lockgate.stores.sql.codec import write_account
 from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import Pruning
 from lockgate.stores.sql.tables import Tables
@@ -139,33 +138,6 @@ def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
         assert name in read
         assert not any(word in read for word in ("filesort", "TEMP B-TREE", "Sort")), read
     run(store.close())
-
-
-def test_accounts_older_than_the_revision_become_due_for_removal(backend: Backend) -> None:
-    tables = Tables("aged_")
-    schema.upgrade(backend.admin, tables, "0008")
-    with backend.admin.begin() as connection:
-        for name, claimed_by in (("org_1", None), ("org_2", b"ada")):
-            row = write_account(account(name).created(NOW))
-            for new in ("signed_in_at", "review_at", "unclaimed"):
-                del row[new]
-            row |= {"claimed_by": claimed_by, "claimed_at": claimed_by and NOW}
-            connection.execute(
-                text("INSERT INTO aged_organizations (id) VALUES (:id)"), {"id": write_id(name)}
-            )
-            columns = ", ".join(row)
-            values = ", ".join(f":{column}" for column in row)
-            connection.execute(
-                text(f"INSERT INTO aged_accounts ({columns}) VALUES ({values})"), row
-            )
-    schema.upgrade(backend.admin, tables)
-    store = SqlStore(backend.url, prefix="aged_")
-    assert [one.organization for one in run(store.unclaimed_by_email(EMAIL, 9))] == ["org_1"]
-    assert [one.organization for one in run(store.accounts_by_user("ada", 9))] == ["org_2"]
-    assert run(store.remove_unclaimed(DAY, 9, NOW + DAY)) == ("org_1",)
-    assert run(store.account("org_2")) is not None
-    run(store.close())
-    schema.downgrade(backend.admin, tables, "base")
 
 
 def test_d46_a_use_beside_a_removal_finds_the_account_whole_or_removed(backend: Backend) -> None:

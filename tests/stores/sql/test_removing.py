@@ -7,14 +7,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, func, insert, inspect, select, text
+from sqlalchemy import Connection, event, insert, select, text
 
 from lockgate import run
 from lockgate.core.api_keys import NEVER, KeyDraft, Position
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import HandleTaken
 from lockgate.stores.answers import Usage
-from lockgate.stores.sql import SqlStore, schema
+from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.keys import REMOVED_AT_ONCE, Keys
@@ -196,45 +196,15 @@ def test_a_removal_advances_the_change_counter_for_its_organization(backend: Bac
     run(store.close())
 
 
-def test_revision_0007_fills_ends_at_of_older_keys(backend: Backend) -> None:
-    tables = Tables("ends_")
-    schema.upgrade(backend.admin, tables, "0006")
-    states = ((None, None), (5, None), (None, 7), (5, 7), (7, 5), (NOW + DAY, None))
-    ends = [NEVER, 5, 7, 5, 5, NOW + DAY]
-    drafts = [draft() for _ in states]
-    with backend.admin.begin() as connection:
-        columns = [c["name"] for c in inspect(connection).get_columns("ends_keys")]
-        names = ", ".join(columns), ", ".join(f":{column}" for column in columns)
-        owner = {"id": write_id("org_1"), "plan": "starter"}
-        connection.execute(
-            text("INSERT INTO ends_organizations (id, plan) VALUES (:id, :plan)"), owner
-        )
-        for kept, (expires, revoked) in zip(drafts, states, strict=True):
-            row = write_key(kept.created(NOW)._replace(expires_at=expires, revoked_at=revoked))
-            statement = text(f"INSERT INTO ends_keys ({names[0]}) VALUES ({names[1]})")
-            connection.execute(statement, {column: row[column] for column in columns})
-    for _ in range(2):
-        schema.upgrade(backend.admin, tables)
-        with backend.admin.connect() as connection:
-            rows = connection.execute(select(tables.keys.c.id, tables.keys.c.ends_at)).all()
-            assert {row.id: row.ends_at for row in rows} == {
-                kept.id: end for kept, end in zip(drafts, ends, strict=True)
-            }
-            connection.rollback()
-        store = SqlStore(backend.url, prefix="ends_")
-        live = [key.id for key in run(store.list_live("org_1", 9, None, NOW))]
-        assert live == [drafts[0].id, drafts[5].id]
-        assert len(run(store.list("org_1", 9))) == len(states)
-        run(store.close())
-        schema.downgrade(backend.admin, tables, "0006")
-    schema.upgrade(backend.admin, tables)
-    store = SqlStore(backend.url, prefix="ends_")
-    step = run(store.remove_ended(DAY, NOW))
-    assert step.removed == 4
-    with backend.admin.connect() as connection:
-        assert connection.scalar(select(func.count()).select_from(tables.removed_handles)) == 4
-    run(store.close())
-    schema.downgrade(backend.admin, tables, "base")
+@pytest.mark.parametrize(
+    ("expires", "revoked", "end"),
+    [(None, None, NEVER), (5, None, 5), (None, 7, 7), (5, 7, 5), (7, 5, 5)],
+)
+def test_the_row_of_a_key_has_the_instant_at_which_it_ends(
+    expires: int | None, revoked: int | None, end: int
+) -> None:
+    key = draft().created(NOW)._replace(expires_at=expires, revoked_at=revoked)
+    assert write_key(key)["ends_at"] == end
 
 
 def test_lists_of_an_organization_read_its_usage_once(backend: Backend) -> None:
