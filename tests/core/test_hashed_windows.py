@@ -163,7 +163,7 @@ def test_recent_owners_are_known_for_a_span_however_many_there_are(
     for place, number in enumerate(numbers):
         recent.add(number, NOW + place)
     recent.add(1, NOW + DAY - 1)
-    assert all(number in recent for number in numbers)
+    assert all(recent.renew(number, NOW + DAY - 1) for number in numbers)
     recent.add(2, NOW + DAY + 10_000)
     assert all(number in recent for number in (*numbers, 1, 2))
     recent.add(3, NOW - DAY)  # The clock steps back.
@@ -179,4 +179,15 @@ def test_owners_of_long_ago_are_forgotten_at_once() -> None:
     recent = RecentOwners()
     recent.add(1, NOW)
     recent.add(2, NOW + 2 * DAY)
-    assert [number in recent for number in (1, 2)] == [False, True]
+    assert [recent.renew(number, NOW + 2 * DAY) for number in (1, 2)] == [False, True]
+
+
+def test_an_owner_that_is_renewed_is_known_for_another_span() -> None:
+    recent = RecentOwners()
+    recent.add(1, NOW)
+    for day in range(1, 9):
+        assert recent.renew(1, NOW + day * DAY)
+    recent.add(2, NOW + 9 * DAY)
+    assert recent.renew(1, NOW + 9 * DAY)
+    recent.add(3, NOW + 11 * DAY)
+    assert not recent.renew(1, NOW + 11 * DAY)

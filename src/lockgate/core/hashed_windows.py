@@ -164,6 +164,15 @@ class RecentOwners:
     def __contains__(self, owner: int) -> bool:
         return owner in self._present or owner in self._past
 
+    def renew(self, owner: int, now: int) -> bool:
+        """Return whether the hash of an owner is contained; if so, keep it for another span."""
+        if 0 <= now - self._present_since < LONGEST_SPAN and owner in self._present:
+            return True
+        if owner not in self:
+            return False
+        self.add(owner, now)
+        return True
+
     def add(self, owner: int, now: int) -> None:
         """Add the hash of an owner at an instant, in microseconds."""
         idle = now - self._present_since

@@ -75,6 +75,8 @@ class AnonymousLimits:
         self._lock = own_lock()
         self._addresses: Final = _Budgets(plan.windows)
         self._networks: Final = _Budgets(times(_OF_A_NETWORK, plan.windows))
+        self.has_spent = False
+        """Whether any address or network has ever spent its budget."""
         self._proving: dict[str, int] = {}
         limits = [window.limit for window in plan.windows if window.limit is not None]
         self._whole: Final = min(limits, default=None)
@@ -89,20 +91,18 @@ class AnonymousLimits:
         with self._lock:
             now = self._clock()
             network = network_of(address) if ":" in address else None
-            if network is None:
-                return self._addresses.charge(address, now)
-            refusal = self._refused_by_network(address, network, now)
-            if refusal is not None:
-                return refusal
+            if network is not None:
+                refusal = self._refused_by_network(address, network, now)
+                if refusal is not None:
+                    return refusal
             reading = self._addresses.charge(address, now)
-            if reading.allowed:  # An address that is refused costs its neighbours nothing.
-                self._networks.charge(network, now)
+            if network is not None and reading.allowed:
+                # An address that is refused costs its neighbours nothing.
+                left = self._networks.charge(network, now).remaining
+                self.has_spent = self.has_spent or left == 0
+            if reading.remaining == 0:
+                self.has_spent = True
             return reading
-
-    @property
-    def has_spent(self) -> bool:
-        """Return whether any address or network has spent its budget lately."""
-        return len(self._addresses.spent) > 0 or len(self._networks.spent) > 0
 
     def peek(self, address: str) -> Reading:
         """Return the reading of an address without charging it."""

@@ -140,13 +140,12 @@ class SubjectLimits:
         Raises:
             RateLimitExceeded: a window is full.
         """
-        clock = self._clock or wall_clock
+        now = (self._clock or wall_clock)()
         with self._lock:
-            new = self._new_of(limit.name)
+            new = self._new.get(limit.name) or self._new_of(limit.name)
             subject = hash((limit.name, owner))
-            if new.is_known(subject, clock):
+            if new.known.renew(subject, now):
                 return False
-            now = clock()
             named = windows_of((limit,)).at(now)
             if new.reaches_store(subject, owner, named, now):
                 return False
@@ -165,15 +164,13 @@ class SubjectLimits:
         return True
 
     def _new_of(self, name: str) -> "_NewSubjects":
-        """Return the new subjects of a limit; past the bound, some limits share them."""
-        new = self._new.get(name)
-        if new is None:
-            number = len(self._new)
-            if number < _APART_AT_MOST:
-                new = _NewSubjects()
-            else:
-                new = [*self._new.values()][number % _APART_AT_MOST]
-            self._new[name] = new
+        """Make the new subjects of a limit; past the bound, some limits share them."""
+        number = len(self._new)
+        if number < _APART_AT_MOST:
+            new = _NewSubjects()
+        else:
+            new = [*self._new.values()][number % _APART_AT_MOST]
+        self._new[name] = new
         return new
 
 
@@ -191,7 +188,7 @@ class _NewSubjects:
     """
 
     def __init__(self) -> None:
-        self._known = RecentOwners()
+        self.known: Final = RecentOwners()
         """The subjects that the store counts: for as long as it does, but for calendar quotas."""
         self._windows: Final = (Window("hour", HOUR, NEW_AN_HOUR, HOUR // 60),)
         self._state = empty_state(self._windows)
@@ -199,18 +196,11 @@ class _NewSubjects:
         """The windows of subjects that this process counts alone."""
         self.warning: Final = OnceAMinute()
 
-    def is_known(self, subject: int, clock: Clock) -> bool:
-        """Return whether the store counts the subject with this hash."""
-        if subject not in self._known:
-            return False
-        self._known.add(subject, clock())
-        return True
-
     def reaches_store(self, subject: int, owner: str, limits: LimitWindows, now: int) -> bool:
         """Return whether there is room for a new subject that is not counted here."""
         if any(self.alone.peek(owner, limits, now).used):
             return False
         reading, self._state = hit(self._state, self._windows, now, 1)
         if reading.allowed:
-            self._known.add(subject, now)
+            self.known.add(subject, now)
         return reading.allowed
