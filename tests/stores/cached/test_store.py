@@ -23,7 +23,7 @@ from lockgate.asgi import GateMiddleware
 from lockgate.core.api_keys import KeyDetails
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST, LeaseRequest, out
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement, out
 from lockgate.core.timestamps import DAY
 from lockgate.errors import (
     ChangeCommitted,
@@ -130,6 +130,17 @@ def test_k4_a_revoked_key_is_accepted_nowhere_once_that_is_answered(bench: Bench
     run(bench.there.revoke_if_live("org_1", bench.key.id))
     for process in (*bench.processes, bench.process()):
         assert bench.admit(process) is Verdict.REVOKED
+
+
+def test_d42_the_first_admission_of_a_key_settles_a_lease_and_gets_one(bench: Bench) -> None:
+    other = new_key()
+    run(bench.here.insert(draft_of(other), None))
+    first, second = "0" * 16, "1" * 16
+    asked = LeaseRequest(first, 10, LONGEST)
+    assert run(bench.here.admit_leased(token_of(bench.made), 1, WIDE, asked)).lease is not None
+    asked = LeaseRequest(second, 10, LONGEST, (Settlement(first, ()),))
+    assert run(bench.here.admit_leased(token_of(other), 1, WIDE, asked)).lease is not None
+    assert [lease.id for lease in run(bench.here.quota_leases("org_1"))] == [second]
 
 
 @pytest.mark.parametrize("change", ["revocation", "plan"])

@@ -146,7 +146,8 @@ class CachedStore(Wrapper):
                 admission = await self.cache.admit(token, cost, plans, now, address, limits)
             if admission.verdict is Verdict.UNKNOWN:
                 with self._rest(asked_at):
-                    admission = await self._filled(token, cost, plans, now, address, limits)
+                    asked = token, cost, plans, now, address, limits
+                    admission = await self._filled(*asked, lease)
             if self.copies.may_be_outdated:
                 with self._rest(asked_at):
                     admission = await self.copies.confirm(token, admission, address)
@@ -441,13 +442,17 @@ class CachedStore(Wrapper):
         now: int | None,
         address: str | None,
         limits: tuple[Limit, ...],
+        lease: LeaseRequest | None,
     ) -> Admission:
         """Admit a key of which the cache has no copy: copy it, and ask the cache again."""
         for _ in range(_MAX_FILLS):
             refused = await self.copies.fill(token)
             if refused is not None:
                 return refused
-            admission = await self.cache.admit(token, cost, plans, now, address, limits)
+            if lease is None:
+                admission = await self.cache.admit(token, cost, plans, now, address, limits)
+            else:
+                admission = await self.cache.admit_leased(token, cost, plans, lease, now, address)
             if admission.verdict is not Verdict.UNKNOWN:
                 return admission
         # The key changes faster than it can be copied.
