@@ -47,7 +47,7 @@ class Desk:
             observer=self.told.append,
         )
         self.alone: ASGIApp = Starlette(routes=operations(self.gate))
-        self.app: ASGIApp = GateMiddleware(self.alone, self.gate)
+        self.app: ASGIApp = GateMiddleware(Starlette(routes=operations(self.gate)), self.gate)
 
     async def register(self, **fields: object) -> dict[str, str]:
         answer = await ask(self.app, "POST", REGISTER, json_body={**BODY, **fields})
