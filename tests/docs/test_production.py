@@ -40,7 +40,7 @@ from tests.servers import redis_server, reserved_port, shared
 
 PAGE = Path(__file__).parents[2] / "docs" / "production.md"
 PEPPER = bytes(range(32))
-OTHER_PEPPER = bytes(range(32, 64))
+OTHER_PEPPER = bytes(range(33, 65))
 
 
 _databases = count()

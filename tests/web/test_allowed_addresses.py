@@ -10,8 +10,9 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 from werkzeug.test import Client as WsgiClient
 
-from lockgate import Plan, run
+from lockgate import Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware as AsgiGate
+from lockgate.core.key_format import Token
 from lockgate.wsgi import GateMiddleware as WsgiGate
 from tests.test_wsgi import ask as ask_wsgi
 from tests.test_wsgi import environ
@@ -126,9 +127,11 @@ def test_a_flood_from_elsewhere_spends_the_budget_of_its_address_and_asks_no_sto
     asked: list[str | None] = []
     store, admit = service.bench.gate.store, service.bench.gate.store.admit
 
-    async def counted(*arguments: Any) -> Any:
-        asked.append(arguments[-1])
-        return await admit(*arguments)
+    async def counted(
+        token: Token, cost: int, plans: PlanBook, now: int | None, address: str | None, *more: Any
+    ) -> Any:
+        asked.append(address)
+        return await admit(token, cost, plans, now, address, *more)
 
     monkeypatch.setattr(store, "admit", counted)
     assert service.ask(ELSEWHERE).status == 429

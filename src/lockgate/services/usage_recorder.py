@@ -221,26 +221,32 @@ class UsageRecorder:
         await self._background.finish(self._write(self._store))
 
     async def _write(self, store: Store) -> None:
-        most = 2 + 2 * (len(self._tallies) + len(self._owing)) // _WRITTEN_AT_ONCE
         try:
-            await self._batches.write(store.add_history, most)
+            await self._batches.write(store.add_history, self._most)
         except Exception:
             self._background.used()
             raise
 
+    @property
+    def _most(self) -> int:
+        """The largest number of batches that a write makes."""
+        return 2 + 2 * (len(self._tallies) + len(self._owing)) // _WRITTEN_AT_ONCE
+
     async def flush(self) -> None:
-        """Write all counts before the process stops, and once more what fails. Never raises."""
-        for is_last in (False, True):
-            try:
-                return await self.write()
-            except Exception as failure:
-                if is_last and not is_outage(failure):
-                    logger.error("%s", traceback_of(failure))
+        """Write all counts before the process stops, and once more what fails in time. Never
+        raises."""
+        try:
+            finished = self._batches.finish(self._store.add_history, self._most)
+            await self._background.finish(finished)
+        except Exception as failure:
+            if not is_outage(failure):
+                logger.error("%s", traceback_of(failure))
 
     async def close(self) -> None:
         """Start no more writes, and make the last one."""
         await self._background.close()
         await self.flush()
+        self._batches.close()
 
     def ended(self) -> None:
         """Write the counts of a process that ends without closing the gate.

@@ -376,6 +376,7 @@ class LeasingStore(Wrapper):
         await self._recalls.close()
         await self._background.close()
         await self.flush()
+        self._usage.close()
         await self.inner.close()
 
     def ended(self) -> None:

@@ -45,6 +45,7 @@ class BatchWriter(Generic[Counts]):
         """Leave the batch to the parent process, and write as another writer."""
         self._writer = token_hex(8)
         self._number = 0
+        self._is_closed = False
         self.pending: _Pending[Counts] | None = None
 
     async def write(self, add: Callable[[Counts, UsageBatch], Awaitable[None]], most: int) -> None:
@@ -69,9 +70,25 @@ class BatchWriter(Generic[Counts]):
                 raise
             self._end(pending)
 
+    async def finish(self, add: Callable[[Counts, UsageBatch], Awaitable[None]], most: int) -> None:
+        """Do :meth:`write` before the process stops, once more after a failure: but not after a
+        call that was late, since the next would keep the process as long."""
+        try:
+            await self.write(add, most)
+        except TimeoutError:
+            raise
+        except Exception:
+            await self.write(add, most)
+
+    def close(self) -> None:
+        """Write no more: counts that are left are lost with the process."""
+        self._is_closed = True
+
     def _next(self) -> _Pending[Counts] | None:
         at = elapsing_clock()
         with self._lock:
+            if self._is_closed:
+                return None
             if self.pending is None or at - self.pending.since > REPEATED_DAYS * DAY:
                 self.pending = None
                 counts = self._cut()

@@ -1,6 +1,7 @@
 """Usage of keys that this process has counted and not yet written (D6)."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -52,9 +53,14 @@ class UsageBuffer:
             return
 
     async def finish(self, store: KeyStore) -> None:
-        """Write all counts before the process stops, and once more what fails."""
-        for _ in range(2):
-            await self.write(store)
+        """Write all counts before the process stops, and once more what fails in time."""
+        most = 2 + len(self._used) // KEYS_AT_ONCE
+        with suppress(Exception):  # The process stops: its caller could not handle a failure.
+            await self._batches.finish(store.add_usage, most)
+
+    def close(self) -> None:
+        """Write no more: counts that are left are lost with the process."""
+        self._batches.close()
 
     def _cut(self) -> Mapping[str, Usage] | None:
         with self._lock:

@@ -421,6 +421,7 @@ class CachedStore(Wrapper):
         """Write the remaining usage, then close both stores."""
         await self._background.close()
         await self.flush()
+        self._usage.close()
         try:
             await self.cache.close()
         finally:
