@@ -45,7 +45,7 @@ def committed(capsys: Said, *arguments: str) -> Any:
     capsys.readouterr()
     assert main([*arguments, "--json"]) == COMMITTED
     said = capsys.readouterr()
-    assert "The change is made. What remains:" in said.err
+    assert "The change is made: do not repeat the command. What remains:" in said.err
     assert "cannot be used" not in said.err
     return json.loads(said.out)
 
@@ -170,6 +170,12 @@ def test_a_raise_that_was_not_made_is_made_by_its_repetition_D52(
         assert main([*raising]) == 3
     assert "add --change-id 'ticket 7': then" in capsys.readouterr().err
     assert done(capsys, *raising)["own_limits"] == {"rpm": 700}
+
+
+def test_a_change_id_of_another_change_is_refused_D52(alone: str, capsys: Said) -> None:
+    done(capsys, "orgs", "limits", "org_1", "--rpm", "+60", "--change-id", "ticket 8")
+    assert main(["orgs", "limits", "org_1", "--rpd", "+500", "--change-id", "ticket 8"]) == 2
+    assert "named a change of rpm" in capsys.readouterr().err
 
 
 def test_a_change_id_that_is_no_name_is_refused_D52(alone: str, capsys: Said) -> None:

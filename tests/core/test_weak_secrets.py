@@ -41,7 +41,10 @@ def test_text_that_is_no_utf_8_is_refused_and_not_kept_in_the_error() -> None:
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("written", ["{}\n", "{}\r\n", " {}", "\t{}", "{} ", "{}\u00a0", "\n{}\n"])
+@pytest.mark.parametrize(
+    "written",
+    ["{}\n", "{}\r\n", " {}", "\t{}", "{} ", "{}\u00a0", "\n{}\n", "\ufeff{}", "{}\u200b"],
+)
 def test_a_secret_with_white_space_around_it_is_refused_and_not_repeated_D53(written: str) -> None:
     good = secrets.token_urlsafe(32)
     secret = written.format(good)

@@ -9,6 +9,7 @@ import pytest
 from lockgate import Plan
 from lockgate.core.plans import ANONYMOUS
 from lockgate.core.timestamps import DAY, HOUR, MINUTE
+from lockgate.errors import StoreUnavailable
 from lockgate.services import anonymous_limits as module
 from lockgate.services.anonymous_limits import AnonymousLimits
 from tests.stores.making import NOW, HandClock, at_once
@@ -151,6 +152,22 @@ def test_the_addresses_of_an_ipv6_48_have_16_budgets_together_D24() -> None:
     clock.now += MINUTE
     assert anonymous.refuses("2001:db8:1:99::/64") is None
     assert anonymous.charge("2001:db8:1:99::/64").allowed
+
+
+def test_look_ups_under_way_hold_the_budgets_of_their_ipv6_48_D24() -> None:
+    anonymous = AnonymousLimits(PLAN, HandClock())
+    addresses = [f"2001:db8:1:{number:x}::/64" for number in range(60)]
+    for address in addresses[:48]:
+        anonymous.hold(address)
+    with pytest.raises(StoreUnavailable):
+        anonymous.hold(addresses[48])
+    for address in ("2001:db8:2::/64", "192.0.2.1"):
+        anonymous.hold(address)
+    anonymous.release(addresses[0])
+    anonymous.hold(addresses[48])
+    for address in addresses[1:49]:
+        anonymous.release(address)
+    assert [*anonymous._proving] == ["2001:db8:2::/64", "2001:db8:2::/48 /48", "192.0.2.1"]
 
 
 def test_exactly_the_budget_under_32_threads() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from lockgate import Catalogue, Event, MemoryStore, run
-from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate import Catalogue, Event, Gate, MemoryStore, run
+from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState
 from lockgate.core.digests import Peppers
 from lockgate.core.key_format import KeyFormat
 from lockgate.core.timestamps import DAY
@@ -164,6 +164,17 @@ def test_a_draw_that_never_finds_a_free_handle_ends() -> None:
     bench = Bench(store=AlwaysTaken())
     with pytest.raises(StoreUnavailable):
         run(bench.keys.create("org_1", "a"))
+
+
+def test_a_list_of_a_state_takes_its_name_and_refuses_another() -> None:
+    gate = Gate(MemoryStore(), brand="acme")
+    first, second = (run(gate.keys.create("org_1", name)).key for name in ("one", "two"))
+    run(gate.keys.revoke("org_1", first.id))
+    for state in ("active", KeyState.ACTIVE):
+        assert [key.id for key in run(gate.keys.list("org_1", state=state)).keys] == [second.id]
+    with pytest.raises(InvalidRequest) as refused:
+        run(gate.keys.list("org_1", state=cast(Any, "live")))
+    assert [problem.field for problem in refused.value.problems] == ["state"]
 
 
 def test_list_get_and_revoke() -> None:

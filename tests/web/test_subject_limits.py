@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any, cast
@@ -27,6 +28,7 @@ from lockgate import (
     flask,
     run,
 )
+from lockgate.core.digests import Peppers
 from lockgate.core.sliding_window import Reading
 from lockgate.errors import RateLimitExceeded
 from lockgate.services import subject_limits
@@ -191,6 +193,39 @@ def test_the_addresses_of_an_ipv6_48_are_admitted_16_times_a_limit_D40(
     assert service.named("refused")[-1] == "login"
     service.clock.now += int(headers["retry-after"]) * 1_000_000
     assert get("/login", "2001:db8:1:99::1")[0] == 200
+
+
+class Late(MemoryStore):
+    """Answers no charge of a subject before 32 have been made."""
+
+    io = "async"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = 0
+        self.all_made = asyncio.Event()
+
+    async def hit(self, *arguments: Any) -> Reading:
+        self.made += 1
+        if self.made == 32:
+            self.all_made.set()
+        await self.all_made.wait()
+        return await super().hit(*arguments)
+
+
+async def test_addresses_of_a_48_that_are_charged_at_once_are_counted_together_D40() -> None:
+    gate = Gate(Late(), brand="acme")
+    limits = SubjectLimits(gate.store, Peppers([]), HandClock(), gate.events, lambda *_: None)
+    login = Limit("login", "2/minute", by="address")
+
+    async def charge(number: int) -> bool:
+        try:
+            await limits.charge("address", f"2001:db8:1:{number:x}::/64", [login], 1)
+        except RateLimitExceeded:
+            return False
+        return True
+
+    assert sum(await asyncio.gather(*map(charge, range(100)))) == 32
 
 
 @BOTH

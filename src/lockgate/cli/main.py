@@ -97,7 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(given, name)
     if not pending:
         return code
-    print(f"{name}: The change is made. What remains:", *pending.remains, file=sys.stderr)
+    told = f"{name}: The change is made: do not repeat the command. What remains:"
+    print(told, *pending.remains, file=sys.stderr)
     return code or COMMITTED
 
 

@@ -24,6 +24,8 @@ PUBLISHED: Final = frozenset(
         "a session secret for tests only",
     }
 )
+_INVISIBLE: Final = "\ufeff\u200b"
+"""The byte order mark, which editors of Windows put before a text, and the zero width space."""
 _BREAK: Final = re.compile(r"[\t\r\n]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -70,8 +72,8 @@ def refuse_white_space(subject: str, secret: bytes | str) -> None:
         ConfigurationError: the text begins or ends with white space.
     """
     text = secret if isinstance(secret, str) else secret.decode(errors="surrogateescape")
-    is_text = isinstance(secret, str) or "".join(text.split()).isprintable()
-    if is_text and text != text.strip():
+    is_text = isinstance(secret, str) or "".join(text.split()).strip(_INVISIBLE).isprintable()
+    if is_text and text != text.strip().strip(_INVISIBLE):
         raise ConfigurationError(
             f"{subject} begins or ends with white space, such as the line break that 'echo' or a "
             "file adds: take it out. Secrets are used as they are given."

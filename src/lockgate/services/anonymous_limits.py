@@ -162,26 +162,42 @@ class AnonymousLimits:
         Raises:
             StoreUnavailable: others hold all of it.
         """
-        proving = self._proving
         with self._lock:
-            held = proving.get(address, 0)
-            left = self._left(address)
-            if left is not None and left <= held:
-                raise StoreUnavailable
-            proving[address] = held + 1
+            names = _held_names(address)
+            for name in names:
+                left = self._left(name)
+                if left is not None and left <= self._proving.get(name, 0):
+                    raise StoreUnavailable
+            for name in names:
+                self._proving[name] = self._proving.get(name, 0) + 1
 
     def release(self, address: str) -> None:
         """Return one held unit."""
         with self._lock:
-            held = self._proving.pop(address, 0) - 1  # A fork has forgotten it.
-            if held > 0:
-                self._proving[address] = held
+            for name in _held_names(address):
+                held = self._proving.pop(name, 0) - 1  # A fork has forgotten it.
+                if held > 0:
+                    self._proving[name] = held
 
-    def _left(self, address: str) -> int | None:
-        """Return the remaining budget of an address; None: it has no limit."""
-        if address not in self._addresses:  # Most addresses have never failed.
-            return self._whole
-        return self._addresses.peek(address, self._clock()).remaining
+    def _left(self, name: str) -> int | None:
+        """Return the remaining budget of an address or a network; None: it has no limit."""
+        is_network = name.endswith(_NETWORK)
+        budgets = self._networks if is_network else self._addresses
+        name = name.removesuffix(_NETWORK)
+        if name not in budgets:  # Most have never failed.
+            share = _OF_A_NETWORK if is_network else 1
+            return None if self._whole is None else self._whole * share
+        return budgets.peek(name, self._clock()).remaining
+
+
+_NETWORK: Final = " /48"
+
+
+def _held_names(address: str) -> tuple[str, ...]:
+    """Return the names by which a look-up is held: of the address, and of its /48 if it has one."""
+    if ":" not in address or (network := network_of(address)) is None:
+        return (address,)
+    return address, network + _NETWORK
 
 
 class Proof:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from ..core.allowed_addresses import read_addresses
 from ..core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
@@ -158,7 +158,7 @@ class Keys(KeyChanges):
         cursor: str | None = None,
         labels: Mapping[str, str] | None = None,
         matching: str = "",
-        state: KeyState | None = None,
+        state: KeyState | Literal["active", "revoked", "expired"] | None = None,
     ) -> KeyPage:
         """Return a page of the organization's keys in any state, newest first (D10).
 
@@ -175,13 +175,19 @@ class Keys(KeyChanges):
             state: only keys in this state.
 
         Raises:
-            InvalidRequest: the limit is out of range, or the cursor or a label is malformed.
+            InvalidRequest: the limit is out of range, the cursor or a label is malformed, or there
+                is no such state.
             StoreUnavailable: the store did not answer.
         """
         check_limit(limit)
         seal, of = self._format.peppers.cursors, f"keys {organization}"
         wanted, problems = read_labels(labels or {})
-        refuse_problems({"labels": problems})
+        states = [one.value for one in KeyState]
+        known = state is None or isinstance(state, KeyState) or state in states
+        refuse_problems(
+            {"labels": problems, "state": [] if known else [f"Use one of {', '.join(states)}."]}
+        )
+        state = None if state is None else KeyState(state)
         after = None if cursor is None else read_cursor(cursor, seal, of)
         now = 0 if state is None else await self.now()
 

@@ -1,13 +1,14 @@
 """Organizations: list them, put them on plans, and look up the plan of each (D25)."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeVar
 
 from ..clock import Clock
 from ..core.changes import drafted_change, plan_fields
+from ..core.plan_changes import plan_differences
 from ..core.plans import ID_MAX_LENGTH, LIMITS, Organization, Plan, PlanBook, is_id
 from ..core.sealed_texts import TextSeal
 from ..core.temporary_limits import TemporaryLimit, told_apart
@@ -210,7 +211,7 @@ class Organizations:
 
         Raises:
             ConfigurationError: no such limit, its number is out of range, ``until`` is past or has
-                no time zone, or ``change_id`` is no name.
+                no time zone, or ``change_id`` is no name or that of a change of other limits.
             StoreUnavailable: the store did not answer.
         """
         _check_names(clear)
@@ -218,7 +219,7 @@ class Organizations:
         found = await self.limits(id)
         # Read last: if the first attempt takes effect before that, it is found, and if after, this
         # one sets the same limits.
-        if change_id is not None and await self._is_made(id, change_id):
+        if change_id is not None and await self._is_made(id, change_id, {*limits, *clear}):
             return found
         name = found.assigned or self._plans.default.name
         own, temporary = _without(found.own, clear), _without(found.temporary, {*clear, *limits})
@@ -228,11 +229,12 @@ class Organizations:
             temporary |= {name: TemporaryLimit(limit, end) for name, limit in limits.items()}
         return self._own(await self._place(id, name, own, temporary, change_id), 0)
 
-    async def _is_made(self, id: str, change_id: str) -> bool:
-        """Return whether one of the organization's latest records names a change of its plan.
+    async def _is_made(self, id: str, change_id: str, names: Set[str]) -> bool:
+        """Return whether one of the organization's latest records names a change of these limits.
 
         Raises:
-            ConfigurationError: the name is empty, too long or not printable.
+            ConfigurationError: the name is empty, too long or not printable, or it named a change
+                of other limits.
         """
         if not (1 <= len(change_id) <= _CHANGE_ID_LENGTH and change_id.isprintable()):
             raise ConfigurationError(
@@ -240,7 +242,17 @@ class Organizations:
             )
         with asking(self._events):
             records = await self._store.change_log(id, _RECORDS_READ)
-        return any((_CHANGE_ID, change_id) in record.after for record in records)
+        made = [one for one in records if (_CHANGE_ID, change_id) in one.after]
+        others = {one.name for record in made for one in plan_differences(record)} - {
+            "plan",
+            *names,
+        }
+        if others:
+            raise ConfigurationError(
+                f"The change_id {change_id!r} named a change of {', '.join(sorted(others))}: give "
+                "each change a name of its own."
+            )
+        return bool(made)
 
     async def _end(self, until: datetime) -> int:
         """Return the instant at which temporary limits end."""

@@ -16,7 +16,7 @@ from ..core.sliding_window import Reading, Window, empty_state, hit, times
 from ..core.timestamps import HOUR
 from ..events import Events, OnceAMinute
 from ..stores.base import Store
-from ..stores.runtime.process_hooks import own_lock
+from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
 from .store_errors import asking
 
 NEW_AN_HOUR: Final = 10_000
@@ -77,6 +77,12 @@ class SubjectLimits:
         self._new: Final[dict[str, _NewSubjects]] = {}
         """The new subjects of each limit, by its name."""
         self._networks: Final = HashedWindows()
+        self._under_way: dict[str, int] = {}
+        """The units of each /48 whose addresses are being charged."""
+        after_fork_in_child(self)
+
+    def forked(self) -> None:
+        self._under_way.clear()  # Those calls belong to threads of the parent process.
 
     def owner(self, kind: str, subject: str) -> str:
         """Return the name by which a store keeps the windows of a subject."""
@@ -100,11 +106,16 @@ class SubjectLimits:
         """
         network = network_of(subject) if kind == "address" and ":" in subject else None
         given = tuple(limits)
-        if network is not None:
-            self._check_network(network, given, cost)
-        await self._charge(self.owner(kind, subject), given, cost)
-        if network is not None:  # An address that is refused costs its neighbours nothing.
+        if network is None:
+            await self._charge(self.owner(kind, subject), given, cost)
+            return
+        self._hold_network(network, given, cost)
+        try:
+            await self._charge(self.owner(kind, subject), given, cost)
+            # An address that is refused costs its neighbours nothing.
             self._count_network(network, given, cost)
+        finally:
+            self._release_network(network, cost)
 
     async def _charge(self, owner: str, limits: tuple[Limit, ...], cost: int) -> None:
         shared = tuple([one for one in limits if not self._charge_alone(owner, one, cost)])
@@ -118,13 +129,27 @@ class SubjectLimits:
             raise rate_limit_exceeded((), reading, cost, named.at(reading.now))
         self._tell(owner, named, reading, cost)
 
-    def _check_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
+    def _hold_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
+        """Hold units of a /48 while one of its addresses is charged, which may take a round trip.
+
+        Raises:
+            RateLimitExceeded: a window is full, units of calls under way included.
+        """
         now = (self._clock or wall_clock)()
         windows = _of_network(limits).at(now)
         with self._lock:
-            reading = self._networks.peek(network, windows, now, cost)
+            held = self._under_way.get(network, 0)
+            reading = self._networks.peek(network, windows, now, held + cost)
+            if reading.allowed:
+                self._under_way[network] = held + cost
         if not reading.allowed:
             raise rate_limit_exceeded((), reading, cost, windows)
+
+    def _release_network(self, network: str, cost: int) -> None:
+        with self._lock:
+            held = self._under_way.pop(network, 0) - cost  # A fork has forgotten it.
+            if held > 0:
+                self._under_way[network] = held
 
     def _count_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
         now = (self._clock or wall_clock)()
