@@ -8,6 +8,7 @@ from ..core.timestamps import DAY
 from ..core.usage_marks import REPEATED_DAYS
 from ..sync import together
 from .answers import UnreadableState, UsageBatch
+from .resilience.deadlines import TooManyCalls
 from .resilience.older_leases import elapsing_clock
 from .runtime.process_hooks import after_fork_in_child, own_lock
 
@@ -75,9 +76,9 @@ class BatchWriter(Generic[Counts]):
         call that was late, since the next would keep the process as long."""
         try:
             await self.write(add, most)
-        except TimeoutError:
-            raise
-        except Exception:
+        except Exception as failure:
+            if isinstance(failure, TimeoutError) and not isinstance(failure, TooManyCalls):
+                raise
             await self.write(add, most)
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ URGENT: Final = frozenset(
     {
         *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
         *("acquire", "renew", "release", "held", "hold", "settle_leases"),
-        *("changes", "fill_token", "install", "forget", "caught_up", "catch_up"),
+        *("changes", "fill_token", "install", "caught_up", "catch_up"),
     }
 )
 """Verbs that requests wait for. They have the deadline and count for the breaker. The other verbs
