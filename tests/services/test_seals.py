@@ -229,8 +229,8 @@ def write(office: Office, organization: str, **fields: Any) -> Account:
     """Change an account behind lockgate's back."""
     assert isinstance(office.store, MemoryStore)
     accounts = office.store._accounts
-    account = Account._make(accounts._rows[organization])._replace(**fields)
-    accounts._rows[organization] = tuple(account)
+    account = Account._make(accounts.rows[organization])._replace(**fields)
+    accounts.rows[organization] = tuple(account)
     accounts._organization_by_handle[account.handle] = organization
     accounts._unclaimed_by_email[account.billing_email] = ((account.created_at, organization),)
     if account.claimed_by is not None:

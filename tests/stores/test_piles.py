@@ -49,9 +49,10 @@ class Piled(MemoryStore):
         for number in range(PILE + LIVE):
             live = number % (PILE // LIVE) == 0
             made = draft(lifetime=None if live or number % 2 else DAY)
-            key = self._keys.insert(made.created(NOW + number * 1000))
+            key = made.created(NOW + number * 1000)
             if not live and number % 2:
-                self._keys.revoke(key, NOW + DAY // 2)
+                key = key._replace(revoked_at=NOW + DAY // 2)
+            self._keys.insert(key)
 
     async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
         self.asked.append(limit)

@@ -57,6 +57,11 @@ class Mutant(MemoryStore):
     ) -> Admission:
         return await Store.admit(self, token, cost, plans, now, address, limits)
 
+    def remove_keys(self, organization: str) -> None:
+        """Remove all keys of an organization, under the lock."""
+        for key in self._keys.all(organization):
+            self._keys.remove(key)
+
     async def reset(self, organization: str, *args: Any, **kwargs: Any) -> None:
         self.states.pop(organization, None)
         await super().reset(organization, *args, **kwargs)
@@ -1121,9 +1126,9 @@ class LastClaimWins(Mutant):
         now: int | None = None,
         **seals: Any,
     ) -> Any:
-        row = self._accounts._rows.get(organization)
+        row = self._accounts.rows.get(organization)
         if row is not None and not revoke:
-            self._accounts._rows[organization] = (*row[:9], None, None, *row[11:])
+            self._accounts.rows[organization] = (*row[:9], None, None, *row[11:])
         return await super().claim_if_unclaimed(
             organization, user, revoke=revoke, keep_token=keep_token, now=now, **seals
         )
@@ -1281,7 +1286,7 @@ class RemovesAtOnce(Mutant):
 class RemovesOneStep(Mutant):
     """Says after the first step that it was the last."""
 
-    killed_by: ClassVar = {"D45"}
+    killed_by: ClassVar = {"D10", "D45"}
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None

@@ -120,9 +120,9 @@ class PlansReplaceRows(Mutant):
         self, organization: Organization, now: int | None = None, **options: Any
     ) -> None:
         await super().put_organization(organization, now, **options)
-        row = self._accounts._rows.get(organization.id)
+        row = self._accounts.rows.get(organization.id)
         if row is not None:
-            self._accounts._rows[organization.id] = (*row[:9], None, None, *row[11:])
+            self._accounts.rows[organization.id] = (*row[:9], None, None, *row[11:])
 
 
 class AccountsReplaceRows(Mutant):

@@ -36,7 +36,7 @@ class ListsClaimedToo(Mutant):
     async def unclaimed_by_email(
         self, billing_email: str, limit: int, after: Position | None = None
     ) -> tuple[Account, ...]:
-        rows = map(Account._make, self._accounts._rows.values())
+        rows = map(Account._make, self._accounts.rows.values())
         found = [(Position(a.created_at, a.organization), a) for a in rows]
         mine = sorted(pair for pair in found if pair[1].billing_email == billing_email)
         return tuple(a for at, a in mine if after is None or at > after)[:limit]
@@ -112,7 +112,7 @@ class ClaimEndsTokenLater(Mutant):
             return claimed
         ended = claimed._replace(token_revoked_at=claimed.token_revoked_at or self.at(now))
         if revoke:
-            self._accounts._rows[organization] = tuple(ended)
+            self._accounts.rows[organization] = tuple(ended)
         return ended
 
 
@@ -135,7 +135,7 @@ class SignsInAtLast(Mutant):
         found = await super().sign_in(organization, now)
         if found is not None:
             found = found._replace(signed_in_at=self.at(now))
-            self._accounts._rows[organization] = tuple(found)
+            self._accounts.rows[organization] = tuple(found)
         return found
 
 
@@ -156,7 +156,7 @@ class Removing(Mutant):
     ) -> tuple[str, ...]:
         edge = self.at(now) - idle
         removed: list[str] = []
-        for row in [*self._accounts._rows.values()]:
+        for row in [*self._accounts.rows.values()]:
             account = Account._make(row)
             if len(removed) < limit and self.goes(account, edge):
                 self.take(account)
@@ -176,7 +176,7 @@ class Removing(Mutant):
             present = self._accounts.get(account.organization)
             if present is not None and present.claimed_by is None:
                 self._accounts.remove(present)
-                self._keys.remove_all(account.organization)
+                self.remove_keys(account.organization)
 
 
 class RemovesUsed(Removing):
@@ -231,10 +231,10 @@ class RemovesClaimed(Removing):
             current = self._accounts.get(account.organization)
             if current is not None and current.claimed_by is None:
                 self._accounts.remove(current)
-                self._keys.remove_all(current.organization)
+                self.remove_keys(current.organization)
                 return
-            self._accounts._rows.pop(account.organization, None)
-            self._keys.remove_all(account.organization)
+            self._accounts.rows.pop(account.organization, None)
+            self.remove_keys(account.organization)
 
 
 class LeavesKeys(Removing):
@@ -244,7 +244,7 @@ class LeavesKeys(Removing):
 
     def take(self, account: Account) -> None:
         with self._lock:
-            if account.organization in self._accounts._rows:
+            if account.organization in self._accounts.rows:
                 self._accounts.remove(account)
 
 
@@ -306,7 +306,7 @@ class LooksAtTheFirst(Removing):
     ) -> tuple[str, ...]:
         edge = self.at(now) - idle
         accounts = sorted(
-            map(Account._make, self._accounts._rows.values()), key=lambda a: a.created_at
+            map(Account._make, self._accounts.rows.values()), key=lambda a: a.created_at
         )
         open_ones = [one for one in accounts if one.claimed_by is None]
         removed = [one for one in open_ones[:limit] if self.goes(one, edge)]

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.changes import Change, ChangeDraft
 from lockgate.core.plans import Organization
-from lockgate.stores.answers import LogPage, Removal
+from lockgate.stores.answers import LogPage
+from lockgate.stores.memory.changes import LocalChanges
 
 from .mutants import Mutant, gap
 
@@ -125,13 +126,14 @@ class LogIsForEver(Mutant):
 
     killed_by: ClassVar = {"D44"}
 
-    async def remove_ended(
-        self, age: int, now: int | None = None, cursor: str | None = None
-    ) -> Removal:
-        with self._lock:
-            removed = self._keys.remove_ended(self.at(now) - age, 1000)
-            self.local_version = object()
-        return Removal(len(removed), None)
+    def __init__(self) -> None:
+        super().__init__()
+        self._changes = _KeptForEver()
+
+
+class _KeptForEver(LocalChanges):
+    def remove(self, organization: str, until: int, limit: int) -> int:
+        return 0
 
 
 class LogPageRepeats(Mutant):

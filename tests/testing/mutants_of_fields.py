@@ -111,16 +111,16 @@ class SavesAccountsWhole(SavesRowsWhole):
 
     def restorable(self) -> Any:
         with self._lock:
-            return dict(self._accounts._rows)
+            return dict(self._accounts.rows)
 
     def restore(self, before: Any) -> None:
         with self._lock:
             for organization, row in before.items():
-                present = self._accounts._rows.get(organization)
+                present = self._accounts.rows.get(organization)
                 if present is not None:
                     now = Account._make(present)
                     old = {name: getattr(Account._make(row), name) for name in self.columns}
-                    self._accounts._rows[organization] = tuple(now._replace(**old))
+                    self._accounts.rows[organization] = tuple(now._replace(**old))
 
 
 class SignInRestoresDigests(SavesAccountsWhole):
@@ -262,11 +262,13 @@ class AccountBeforeItsKey(Mutant):
         with self._lock:
             if self._keys.is_taken(key.handle):
                 raise HandleTaken
-            made = self._accounts.add(account.created(self.at(now)))
+            made = account.created(self.at(now))
+            self._accounts.add(made)
         gap()
         with self._lock:
             self._changes.add(account.organization, change, self.at(now))
-            return made, self._keys.insert(key.created(self.at(now)))
+            self._keys.insert(first := key.created(self.at(now)))
+            return made, first
 
 
 class KeyBeforeItsAccount(Mutant):
@@ -286,4 +288,5 @@ class KeyBeforeItsAccount(Mutant):
         gap()
         with self._lock:
             self._changes.add(account.organization, options.get("change"), self.at(now))
-            return self._accounts.add(account.created(self.at(now))), made
+            self._accounts.add(registered := account.created(self.at(now)))
+            return registered, made

@@ -467,7 +467,7 @@ class RemovalLeavesKeys(Mutant):
         self, idle: int, limit: int, now: int | None = None, **rest: Any
     ) -> tuple[str, ...]:
         rows: list[ApiKey] = []
-        for organization in [*self._accounts._rows]:
+        for organization in [*self._accounts.rows]:
             rows += (await self.list(organization, 1_000))[100:]
         removed = await super().remove_unclaimed(idle, limit, now, **rest)
         for key in rows:

@@ -6,9 +6,6 @@ from heapq import heappop, heappush
 
 from ...core.accounts import Account
 from ...core.api_keys import Position
-from ...core.digests import Digest
-from ...errors import HandleTaken
-from ..answers import Reseal
 
 
 class LocalAccounts:
@@ -18,39 +15,51 @@ class LocalAccounts:
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, tuple[object, ...]] = {}
+        self.rows: dict[str, tuple[object, ...]] = {}
+        """By organization."""
         self._organization_by_handle: dict[str, str] = {}
         self._unclaimed_by_email: dict[str, tuple[tuple[int, str], ...]] = {}
         """Positions in ascending order; the index by user is alike."""
         self._claimed_by_user: dict[str, tuple[tuple[int, str], ...]] = {}
+        self._due_at: dict[str, int] = {}
+        """By organization of an unclaimed account, the earliest instant of its last use."""
         self._reviews: list[tuple[int, str]] = []
-        """A heap of unclaimed accounts by the instant since which each may be unused."""
+        """A heap of these, with entries that are no longer right."""
         self._numbers: dict[str, int] = {}
         """Accounts by insertion number, with the inverse below."""
         self._organizations: dict[int, str] = {}
         self._next = 0
 
-    def add(self, account: Account) -> Account:
-        """Insert an account.
+    def is_taken(self, account: Account) -> bool:
+        """Return whether the organization has an account, or another account the handle."""
+        return account.organization in self.rows or account.handle in self._organization_by_handle
 
-        Raises:
-            HandleTaken: its organization or its token's handle exists.
-        """
+    def add(self, account: Account) -> None:
+        """Insert an account that is not taken."""
         organization = account.organization
-        if organization in self._rows or account.handle in self._organization_by_handle:
-            raise HandleTaken
-        self._rows[organization] = tuple(account)
+        self.rows[organization] = tuple(account)
         self._organization_by_handle[account.handle] = organization
-        position = (account.created_at, organization)
-        _insert(self._unclaimed_by_email, account.billing_email, position)
-        heappush(self._reviews, position)
+        self._enter(account)
         self._numbers[organization], self._organizations[self._next] = self._next, organization
         self._next += 1
-        return account
+
+    def replace(self, old: Account, new: Account) -> None:
+        """Replace an account by another version of it."""
+        self.rows[old.organization] = tuple(new)
+        if old.claimed_by != new.claimed_by:
+            self._leave(old)
+            self._enter(new)
+
+    def remove(self, account: Account) -> None:
+        """Remove an account; the handle of its token becomes free."""
+        self._leave(account)
+        del self.rows[account.organization]
+        del self._organizations[self._numbers.pop(account.organization)]
+        del self._organization_by_handle[account.handle]
 
     def get(self, organization: str) -> Account | None:
         """Return the account of an organization."""
-        row = self._rows.get(organization)
+        row = self.rows.get(organization)
         return None if row is None else Account._make(row)
 
     def by_handle(self, handle: str) -> Account | None:
@@ -60,104 +69,69 @@ class LocalAccounts:
 
     def unclaimed_by_email(
         self, billing_email: str, limit: int, after: Position | None
-    ) -> tuple[Account, ...]:
+    ) -> list[Account]:
         """Return unclaimed accounts of a billing e-mail: oldest first, then by organization."""
         positions = self._unclaimed_by_email.get(billing_email, ())
         start = 0 if after is None else bisect_right(positions, after)
         return self._those(positions[start : start + limit])
 
-    def by_user(self, user: str, limit: int, after: Position | None) -> tuple[Account, ...]:
+    def by_user(self, user: str, limit: int, after: Position | None) -> list[Account]:
         """Return a user's accounts: latest claim first, then by descending organization."""
         positions = self._claimed_by_user.get(user, ())
         end = len(positions) if after is None else bisect_left(positions, after)
         return self._those(reversed(positions[max(0, end - limit) : end]))
 
-    def claim(
-        self, organization: str, user: str, *, keep_token: bool, seals: Reseal, now: int
-    ) -> Account | None:
-        """Assign an unclaimed account to a user, and revoke its token unless ``keep_token``."""
-        account = self.get(organization)
-        if account is None:
-            return None
-        if account.claimed_by is None and account.seal == seals[0]:
-            account = account._replace(claimed_by=user, claimed_at=now, seal=seals[1])
-            _insert(self._claimed_by_user, user, (now, organization))
-            position = (account.created_at, organization)
-            _discard(self._unclaimed_by_email, account.billing_email, position)
-        if not keep_token and account.claimed_by == user and account.token_revoked_at is None:
-            account = account._replace(token_revoked_at=now)
-        self._rows[organization] = tuple(account)
-        return account
+    def unused(self, since: int, limit: int) -> list[str]:
+        """Return up to ``limit`` organizations of unclaimed accounts that may be unused since an
+        instant: those that can be longest first."""
+        found: list[tuple[int, str]] = []
+        while self._reviews and self._reviews[0][0] <= since and len(found) < limit:
+            entry = heappop(self._reviews)
+            if self._due_at.get(entry[1]) == entry[0]:
+                found.append(entry)
+        for entry in found:
+            heappush(self._reviews, entry)
+        return [organization for _, organization in found]
 
-    def due(self, edge: int) -> Account | None:
-        """Take an unclaimed account out of review that may have been unused since ``edge``.
-
-        A claimed account needs no further review and is skipped.
-        """
-        while self._reviews and self._reviews[0][0] <= edge:
-            account = self.get(heappop(self._reviews)[1])
-            if account is not None and account.claimed_by is None:
-                return account
-        return None
-
-    def review(self, organization: str, since: int) -> None:
-        """Schedule the review of an account that may be unused since an instant."""
-        heappush(self._reviews, (since, organization))
-
-    def remove(self, account: Account) -> None:
-        """Remove an unclaimed account that is due."""
-        del self._rows[account.organization]
-        del self._organizations[self._numbers.pop(account.organization)]
-        del self._organization_by_handle[account.handle]
-        position = (account.created_at, account.organization)
-        _discard(self._unclaimed_by_email, account.billing_email, position)
-
-    def sign_in(self, organization: str, now: int) -> Account | None:
-        """Record a sign-in; None if the token is revoked."""
-        account = self.get(organization)
-        if account is None or account.token_revoked_at is not None:
-            return None
-        account = account._replace(signed_in_at=max(now, account.signed_in_at or now))
-        self._rows[organization] = tuple(account)
-        return account
-
-    def sign_out(self, organization: str) -> None:
-        """Add one to the sign-outs of an account."""
-        account = self.get(organization)
-        if account is not None:
-            self._rows[organization] = tuple(account._replace(sign_outs=account.sign_outs + 1))
-
-    def rehash(self, handle: str, old: Digest, new: Digest) -> bool:
-        """Replace the digest and seal of a token if they still are ``old``."""
-        account = self.by_handle(handle)
-        if account is None or account.kept != old:
-            return False
-        rehashed = account._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
-        self._rows[account.organization] = tuple(rehashed)
-        return True
+    def used(self, organization: str, last_use: int | None) -> None:
+        """Note the latest known use of an account; None: it needs no review."""
+        self._due_at.pop(organization, None)
+        if last_use is not None:
+            self._due_at[organization] = last_use
+            heappush(self._reviews, (last_use, organization))
 
     def numbered(self, start: int, limit: int) -> tuple[list[Account], int | None]:
         """Return up to ``limit`` accounts by their numbers, and the next number; None after the
         last."""
         end = start + limit
         names = (self._organizations.get(n) for n in range(start, min(end, self._next)))
-        accounts = [Account._make(self._rows[name]) for name in names if name is not None]
+        accounts = [Account._make(self.rows[name]) for name in names if name is not None]
         return accounts, end if end < self._next else None
 
-    def _those(self, positions: Iterable[tuple[int, str]]) -> tuple[Account, ...]:
-        return tuple(Account._make(self._rows[organization]) for _, organization in positions)
+    def _enter(self, account: Account) -> None:
+        index, name, position = self._entry(account)
+        positions = list(index.get(name, ()))
+        insort(positions, position)
+        index[name] = tuple(positions)
+        is_claimed = account.claimed_by is not None
+        self.used(account.organization, None if is_claimed else account.created_at)
 
+    def _leave(self, account: Account) -> None:
+        index, name, position = self._entry(account)
+        index[name] = tuple(other for other in index[name] if other != position)
+        if not index[name]:
+            del index[name]
+        self.used(account.organization, None)
 
-Index = dict[str, tuple[tuple[int, str], ...]]
+    def _entry(
+        self, account: Account
+    ) -> tuple[dict[str, tuple[tuple[int, str], ...]], str, tuple[int, str]]:
+        """Return the index that has an account, and its name and position there."""
+        if account.claimed_by is None:
+            position = account.created_at, account.organization
+            return self._unclaimed_by_email, account.billing_email, position
+        position = account.claimed_at or 0, account.organization
+        return self._claimed_by_user, account.claimed_by, position
 
-
-def _insert(index: Index, name: str, position: tuple[int, str]) -> None:
-    positions = list(index.get(name, ()))
-    insort(positions, position)
-    index[name] = tuple(positions)
-
-
-def _discard(index: Index, name: str, position: tuple[int, str]) -> None:
-    index[name] = tuple(other for other in index[name] if other != position)
-    if not index[name]:
-        del index[name]
+    def _those(self, positions: Iterable[tuple[int, str]]) -> list[Account]:
+        return [Account._make(self.rows[organization]) for _, organization in positions]

@@ -35,18 +35,24 @@ class LocalChanges:
         newer = 0 if before is None or not rows else max(0, rows[-1][0] - before + 1)
         return [Change.read(*row) for row in islice(reversed(rows), newer, newer + limit)]
 
-    def remove(self, until: int, limit: int) -> bool:
-        """Remove records up to an instant, of at most ``limit`` organizations; return whether more
-        organizations may be due."""
-        for _ in range(limit):
-            if not self._oldest or self._oldest[0][0] > until:
-                return False
+    def due(self, until: int, limit: int) -> list[str]:
+        """Return up to ``limit`` organizations with records of an instant or before."""
+        found: dict[str, int] = {}
+        while self._oldest and self._oldest[0][0] <= until and len(found) < limit:
             organization = heappop(self._oldest)[1]
-            rows = self._rows[organization]
-            while rows and rows[0][1] <= until:
-                rows.popleft()
-            if rows:
-                heappush(self._oldest, (max(until + 1, rows[0][1]), organization))
-            else:
-                del self._rows[organization]
-        return True
+            if rows := self._rows.get(organization):
+                found[organization] = rows[0][1]
+        for organization, at in found.items():
+            heappush(self._oldest, (at, organization))
+        return [organization for organization, at in found.items() if at <= until]
+
+    def remove(self, organization: str, until: int, limit: int) -> int:
+        """Remove up to ``limit`` records of an instant or before; return their number."""
+        rows = self._rows.get(organization, deque())
+        removed = 0
+        while rows and rows[0][1] <= until and removed < limit:
+            rows.popleft()
+            removed += 1
+        if not rows:
+            self._rows.pop(organization, None)
+        return removed

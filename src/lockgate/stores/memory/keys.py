@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from sys import byteorder
 from typing import Final
 
-from ...core.api_keys import NEVER, ApiKey, KeyDetails, KeyState, Position
+from ...core.api_keys import NEVER, ApiKey, KeyDetails, Position
 
 Row = tuple[
     str, str, str, str, str, tuple[str, ...], str, bytes, str | None, int, int | None, int | None,
@@ -38,8 +38,8 @@ class LocalKeys:
         """By organization, all keys: newest first, then by id."""
         self._unrevoked: dict[str, bytearray] = {}
         """By organization, keys that are not revoked, by ``ends_at``, then by id."""
-        self._ending = bytearray()
-        """All keys that ended or will end, by ``ends_at``, then by id."""
+        self._revoked: dict[str, bytearray] = {}
+        """By organization, revoked keys, by ``ends_at``, then by id."""
 
     def is_taken(self, handle: str) -> bool:
         """Return whether a key has this handle or had it."""
@@ -55,8 +55,8 @@ class LocalKeys:
         key = None if handle is None else self.key(handle)
         return key if key is not None and key.organization == organization else None
 
-    def insert(self, key: ApiKey) -> ApiKey:
-        """Insert a key with a free handle, and return it."""
+    def insert(self, key: ApiKey) -> None:
+        """Insert a key with a free handle and id."""
         self.rows[key.handle] = key[:13]
         self.handles_by_id[key.id] = key.handle
         number, self._next = self._next, self._next + 1
@@ -65,50 +65,34 @@ class LocalKeys:
             self.requests[key.handle] = key.request_count
         if key.last_used_at is not None:
             self.last_used[key.handle] = key.last_used_at
-        owner = key.organization
-        _enter(self._by_creation.setdefault(owner, bytearray()), number, self._creation)
-        unrevoked = self._unrevoked.setdefault(owner, bytearray())
-        if key.revoked_at is None:
-            _enter(unrevoked, number, self._end)
-        if key.ends_at < NEVER:
-            _enter(self._ending, number, self._end)
-        return key
-
-    def revoke(self, key: ApiKey, now: int) -> ApiKey:
-        """Revoke a key of this table unless it is revoked, and return it as changed."""
-        if key.revoked_at is not None:
-            return key
-        place = key.ends_at, key.id
-        number = _leave(self._unrevoked[key.organization], place, self._end)
-        if key.expires_at is not None:
-            _leave(self._ending, place, self._end)
-        key = key._replace(revoked_at=now)
-        self.rows[key.handle] = key[:13]
-        _enter(self._ending, number, self._end)
-        return key
-
-    def is_live(self, key: ApiKey, now: int) -> bool:
-        """Return whether the table has exactly this key, usage aside, and it is live."""
-        return self.rows.get(key.handle) == key[:13] and key.state(now) is KeyState.ACTIVE
+        created = self._by_creation.setdefault(key.organization, bytearray())
+        _enter(created, number, self._creation)
+        _enter(self._by_end(key), number, self._end)
 
     def replace(self, old: ApiKey, new: ApiKey) -> None:
-        """Replace a live key of this table by another version of it."""
-        unrevoked, place = self._unrevoked[old.organization], (old.ends_at, old.id)
-        number = _leave(unrevoked, place, self._end)
-        if old.expires_at is not None:
-            _leave(self._ending, place, self._end)
+        """Replace a key of this table by another version of it."""
+        number = _leave(self._by_end(old), (old.ends_at, old.id), self._end)
         self.rows[old.handle] = new[:13]
-        if new.revoked_at is None:
-            _enter(unrevoked, number, self._end)
-        if new.ends_at < NEVER:
-            _enter(self._ending, number, self._end)
+        _enter(self._by_end(new), number, self._end)
 
-    def revoke_live(self, organization: str, now: int) -> int:
-        """Revoke all live keys of an organization; return their number."""
-        numbers = self._live_numbers(organization, now)
-        for number in numbers:
-            self.revoke(self.key(self._handles[number]), now)
-        return len(numbers)
+    def remove(self, key: ApiKey) -> None:
+        """Remove a key of this table, and its usage; its handle stays taken."""
+        owner, handle = key.organization, key.handle
+        number = _leave(self._by_end(key), (key.ends_at, key.id), self._end)
+        _leave(self._by_creation[owner], (-key.created_at, key.id), self._creation)
+        if not self._by_creation[owner]:
+            del self._by_creation[owner]
+            self._unrevoked.pop(owner, None)
+            self._revoked.pop(owner, None)
+        del self.rows[handle], self.handles_by_id[key.id], self._handles[number]
+        self.requests.pop(handle, None)
+        self.last_used.pop(handle, None)
+        self.removed[handle] = None
+
+    def _by_end(self, key: ApiKey) -> bytearray:
+        """Return the index by ``ends_at`` that has a key."""
+        index = self._unrevoked if key.revoked_at is None else self._revoked
+        return index.setdefault(key.organization, bytearray())
 
     def newest(self, organization: str, limit: int, after: Position | None) -> list[ApiKey]:
         """Return keys, newest first, then by id."""
@@ -120,52 +104,45 @@ class LocalKeys:
                 start = bisect_right(numbers, place, key=self._creation)
         return self._read(_slice(order, start, start + limit))
 
-    def live(self, organization: str, limit: int, after: Position | None, now: int) -> list[ApiKey]:
-        """Return live keys, the latest end first, then by descending id."""
+    def unrevoked(self, organization: str, limit: int, after: Position | None) -> list[ApiKey]:
+        """Return keys that are not revoked, the latest end first, then by descending id."""
         order = self._unrevoked.get(organization, _NONE)
         with memoryview(order).cast("q") as numbers:
-            start = bisect_right(numbers, now, key=self._ends_at)
             end = len(numbers)
             if after is not None:
                 end = bisect_left(numbers, tuple(after), key=self._end)
-        return self._read(_slice(order, max(start, end - limit), end)[::-1])
+        return self._read(_slice(order, max(0, end - limit), end)[::-1])
+
+    def live(self, organization: str, now: int) -> list[ApiKey]:
+        """Return all live keys of an organization."""
+        return self._read(self._live_numbers(organization, now))
 
     def count_live(self, organization: str, now: int) -> int:
         """Count the live keys of an organization."""
         return len(self._live_numbers(organization, now))
 
-    def remove_ended(self, until: int, limit: int) -> list[ApiKey]:
-        """Remove up to ``limit`` keys that ended by an instant, and return them."""
-        with memoryview(self._ending).cast("q") as numbers:
-            due = min(limit, bisect_right(numbers, until, key=self._ends_at))
-        return [self._remove(number) for number in _slice(self._ending, 0, due)]
+    def ended(self, organization: str, until: int, limit: int) -> list[ApiKey]:
+        """Return up to ``limit`` keys of an organization that ended by an instant."""
+        due: list[int] = []
+        for index in (self._unrevoked, self._revoked):
+            order = index.get(organization, _NONE)
+            with memoryview(order).cast("q") as numbers:
+                end = bisect_right(numbers, until, key=self._ends_at)
+            due += _slice(order, 0, min(end, limit))
+        return self._read(due[:limit])
+
+    def owners_of_ended(self, until: int, start: int, limit: int) -> tuple[set[str], int | None]:
+        """Return the organizations of keys that ended by an instant, of up to ``limit`` keys by
+        their numbers, and the next number; None after the last."""
+        end = start + limit
+        handles = (self._handles.get(number) for number in range(start, min(end, self._next)))
+        rows = (self.rows[handle] for handle in handles if handle is not None)
+        return {row[2] for row in rows if _ends_at(row) <= until}, self._following(end)
 
     def all(self, organization: str) -> list[ApiKey]:
         """Return all keys of an organization, newest first."""
         order = self._by_creation.get(organization, _NONE)
         return self._read(_slice(order, 0, len(order) // _BYTES))
-
-    def remove_all(self, organization: str) -> list[ApiKey]:
-        """Remove and return all keys of an organization; their handles stay taken."""
-        order = self._by_creation.get(organization, _NONE)
-        return [self._remove(number) for number in _slice(order, 0, len(order) // _BYTES)]
-
-    def _remove(self, number: int) -> ApiKey:
-        handle = self._handles[number]
-        key = self.key(handle)
-        owner, place = key.organization, (key.ends_at, key.id)
-        if key.ends_at < NEVER:
-            _leave(self._ending, place, self._end)
-        _leave(self._by_creation[owner], (-key.created_at, key.id), self._creation)
-        if key.revoked_at is None:
-            _leave(self._unrevoked[owner], place, self._end)
-        if not self._by_creation[owner]:
-            del self._by_creation[owner], self._unrevoked[owner]
-        del self.rows[handle], self.handles_by_id[key.id], self._handles[number]
-        self.requests.pop(handle, None)
-        self.last_used.pop(handle, None)
-        self.removed[handle] = None
-        return key
 
     def numbered(self, start: int, limit: int) -> tuple[list[ApiKey], int | None]:
         """Return up to ``limit`` keys by their numbers, and the next number; None after the
@@ -173,7 +150,10 @@ class LocalKeys:
         end = start + limit
         handles = (self._handles.get(number) for number in range(start, min(end, self._next)))
         keys = [self.key(handle) for handle in handles if handle is not None]
-        return keys, end if end < self._next else None
+        return keys, self._following(end)
+
+    def _following(self, number: int) -> int | None:
+        return number if number < self._next else None
 
     def organizations(self) -> Iterable[str]:
         """Return the organizations that have keys, in any order."""

@@ -3,39 +3,30 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from time import time_ns
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from ...clock import Clock, wall_clock
-from ...core.accounts import Account, AccountDraft, last_use
-from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
-from ...core.changes import ChangeDraft, plan_fields
-from ...core.digests import Digest
+from ...core.accounts import Account, last_use
+from ...core.api_keys import ApiKey, KeyState, Position
+from ...core.bounded_dict import BoundedDict
+from ...core.changes import Change, ChangeDraft
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
+from ...core.key_search import KeySearch
 from ...core.leases import Lease, Leases, SlotReading, acquire, live, release, renew
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, OwnLimits, bound
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
-from ...core.row_seals import counted_account, counted_key, tally
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import DAY
 from ...core.usage_history import UsageHistory
 from ...core.usage_marks import Marks, marked
-from ...errors import HandleTaken, KeyLimitReached
 from ..answers import (
     UNKNOWN,
-    UNSEALED,
     Admission,
-    Census,
-    FoundOrganizations,
     HistoryOwner,
-    LogPage,
     OrganizationSummary,
-    Page,
-    Removal,
-    Reseal,
-    Rows,
     Usage,
     UsageBatch,
     Verdict,
@@ -44,6 +35,25 @@ from ..answers import (
     refusal_of,
 )
 from ..base import IoMode, Store
+from ..directory import Directory
+from ..rows import (
+    LOG,
+    REMOVED_AT_MOST,
+    Commit,
+    Ended,
+    Index,
+    Outcome,
+    R,
+    Read,
+    Row,
+    Summaries,
+    Unused,
+    Version,
+    Walk,
+    Wanted,
+    Write,
+    stamped,
+)
 from ..runtime.process_hooks import own_lock
 from .accounts import LocalAccounts
 from .changes import LocalChanges
@@ -53,9 +63,10 @@ from .usage import LocalHistories
 from .windows import LocalWindows
 
 _ADMITTED: Final = Verdict.ADMITTED
-_REMOVED_AT_ONCE: Final = 100
-_COUNTED_AT_ONCE: Final = 1000
-"""Keys per step of a removal, and rows per step of a census: about 3 ms each."""
+_WALKED_AT_ONCE: Final = 1000
+"""Rows per step of a walk: about 3 ms."""
+_REMEMBERED: Final = 10_000
+"""Commits of all organizations whose ids are remembered: here no reply is lost, only abandoned."""
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that the sweep is faster than new slots."""
 
@@ -64,7 +75,7 @@ _api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new_
 _admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
-class MemoryStore(Store):
+class MemoryStore(Directory, Store):
     """A store in process memory, safe for threads and any number of event loops.
 
     One lock guards all data. The verbs of requests hold it for some microseconds, never across an
@@ -98,8 +109,9 @@ class MemoryStore(Store):
         self._accounts = LocalAccounts()
         self._histories = LocalHistories()
         self._marks: Marks = ()
-        self._removed_handles: set[str] = set()
         self._changes = LocalChanges()
+        self._made = BoundedDict[str, str](_REMEMBERED)
+        """The instants of the latest commits by their ids, and the keys that each has ended."""
 
     async def now(self) -> int:
         return self._clock()
@@ -210,113 +222,201 @@ class MemoryStore(Store):
             now = self._clock() if now is None else now
             return self._windows.quota_leases(organization, now)
 
-    async def insert(
+    async def read(
         self,
-        draft: KeyDraft,
-        cap: int | None,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey:
-        with self._lock:
-            now = self._clock() if now is None else now
-            if self._keys.is_taken(draft.handle):
-                raise HandleTaken
-            if cap is not None and self._keys.count_live(draft.organization, now) >= cap:
-                raise KeyLimitReached(cap)
-            self._changes.add(draft.organization, change, now)
-            return self._keys.insert(draft.created(now))
-
-    async def find(self, handle: str) -> ApiKey | None:
-        with self._lock:
-            return self._keys.key(handle) if handle in self._rows else None
-
-    async def get(self, organization: str, id: str) -> ApiKey | None:
-        with self._lock:
-            return self._keys.owned(organization, id)
-
-    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        with self._lock:
-            return self._keys.newest(organization, limit, after)
-
-    async def list_live(
-        self,
-        organization: str,
-        limit: int,
+        index: Index[R],
+        prefix: tuple[str, ...],
+        limit: int = 1,
         after: Position | None = None,
         now: int | None = None,
-    ) -> Page:
+    ) -> Read[R]:
         with self._lock:
-            now = self._clock() if now is None else now
-            return self._keys.live(organization, limit, after, now)
+            rows = cast(list[R], self._page(index.name, prefix, limit, after))
+            versions = [] if index is LOG else [self._kept(cast(Row, row)) for row in rows]
+            return Read(rows, versions, self._clock() if now is None else now)
 
-    async def revoke_if_live(
-        self,
-        organization: str,
-        id: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey | None:
-        with self._lock:
-            key = self._keys.owned(organization, id)
-            if key is None or key.revoked_at is not None:
-                return key
-            now = self._clock() if now is None else now
-            key = self._keys.revoke(key, now)
-            self._changes.add(organization, change, now)
-            self.local_version = object()
-            return key
+    def _page(
+        self, index: str, prefix: tuple[str, ...], limit: int, after: Position | None
+    ) -> Sequence[Row | Change | None]:
+        name, keys, accounts = prefix[0], self._keys, self._accounts
+        match index:
+            case "key_by_handle":
+                return [keys.key(name)] if name in self._rows else []
+            case "key_by_id":
+                return _some(keys.owned(name, prefix[1]))
+            case "keys_by_creation":
+                return keys.newest(name, limit, after)
+            case "keys_by_end":
+                return keys.unrevoked(name, limit, after)
+            case "account":
+                return _some(accounts.get(name))
+            case "account_by_token":
+                return _some(accounts.by_handle(name))
+            case "accounts_by_email":
+                return accounts.unclaimed_by_email(name, limit, after)
+            case "accounts_by_user":
+                return accounts.by_user(name, limit, after)
+            case "plan":
+                return _some(self._plan(name))
+            case _:
+                return self._changes.newest(name, limit, after and after.instant)
 
-    async def update_if(
-        self,
-        old: ApiKey,
-        new: ApiKey,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> bool:
-        with self._lock:
-            now = self._clock() if now is None else now
-            if not self._keys.is_live(old, now):
-                return False
-            self._keys.replace(old, new)
-            self._changes.add(old.organization, change, now)
-            self.local_version = object()
-            return True
+    def _kept(self, row: Row) -> Version | None:
+        """Return the version of the row that is kept in the place of another, or None."""
+        if isinstance(row, ApiKey):
+            return self._rows.get(row.handle)
+        if isinstance(row, Account):
+            return self._accounts.rows.get(row.organization)
+        return self._placed.get(row.id)
 
-    async def rotate_if(
-        self,
-        old: ApiKey,
-        new: ApiKey,
-        successor: KeyDraft,
-        cap: int | None,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey | None:
-        with self._lock:
-            now = self._clock() if now is None else now
-            if not self._keys.is_live(old, now):
-                return None
-            if self._keys.is_taken(successor.handle):
-                raise HandleTaken
-            others = self._keys.count_live(old.organization, now) - 1
-            if cap is not None and others + (new.state(now) is KeyState.ACTIVE) >= cap:
-                raise KeyLimitReached(cap)
-            self._keys.replace(old, new)
-            self._changes.add(old.organization, change, now)
-            self.local_version = object()
-            return self._keys.insert(successor.created(now))
+    def _plan(self, organization: str) -> Organization | None:
+        placed = self._placed.get(organization)
+        return None if placed is None else Organization(organization, *placed)
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
         with self._lock:
-            row = self._rows.get(handle)
-            if row is None or row[6:9] != old:
-                return False
-            self._rows[handle] = (*row[:6], new.scheme, new.value, new.seal, *row[9:])
-            self.local_version = object()
-            return True
+            made = self._made.get(commit.id)
+            if made is not None:
+                at, ended = map(int, made.split())
+                rows = tuple(self._current(write, at) for write in commit.writes)
+                return Outcome("done", at, rows, ended, ended >= REMOVED_AT_MOST)
+            now = self._clock() if now is None else now
+            verdict = self._verdict(commit, now)
+            if verdict != "done":
+                return Outcome(verdict, now)
+            ended, more = self._end(commit, now)
+            for write in commit.writes:
+                self._write(write.old, stamped(write.new, now))
+            if ended or any(write.new != write.old for write in commit.writes):
+                self._changes.add(commit.owner, commit.change, now)
+            if commit.voids:
+                self.local_version = object()
+            self._made[commit.id] = f"{now} {ended}"
+            rows = tuple(self._current(write, now) for write in commit.writes)
+            return Outcome("done", now, rows, ended, more)
+
+    def _current(self, write: Write, at: int) -> Row | None:
+        """Return a row as a commit of an instant has written it, a key with its usage."""
+        row = stamped(write.new, at)
+        if isinstance(row, ApiKey) and row.handle in self._rows:
+            used = self._keys.key(row.handle)[-2:]
+            return ApiKey(*row[:-2], *used)
+        return row
+
+    def _verdict(self, commit: Commit, now: int) -> Literal["done", "changed", "taken", "full"]:
+        """Return whether a commit can be made at an instant."""
+        new_keys, ending = 0, 0
+        for old, version, new, must_live in commit.writes:
+            row = new if old is None else old
+            kept = None if row is None else self._kept(row)
+            if old is None and not isinstance(new, Organization):
+                if isinstance(new, ApiKey):
+                    new_keys += 1
+                    if self._keys.is_taken(new.handle) or new.id in self._keys.handles_by_id:
+                        return "taken"
+                elif new is not None and self._accounts.is_taken(new):
+                    return "taken"
+            elif kept != version:
+                return "changed"
+            if isinstance(old, ApiKey) and old.state(now) is KeyState.ACTIVE:
+                new_state = new.state(now) if isinstance(new, ApiKey) else KeyState.REVOKED
+                ending += new_state is not KeyState.ACTIVE
+            elif must_live:
+                return "changed"
+        others = self._keys.count_live(commit.owner, now) - ending if new_keys else 0
+        if commit.room is not None and new_keys and others >= commit.room:
+            return "full"
+        if commit.remove_unused is not None:
+            return "done" if self._is_unused(commit.owner, commit.remove_unused) else "changed"
+        return "done"
+
+    def _is_unused(self, organization: str, since: int) -> bool:
+        """Return whether an account can be removed; if not, note when it can be due again."""
+        account = self._accounts.get(organization)
+        if account is None:
+            return False
+        latest = None
+        if account.claimed_by is None and organization not in self._placed:
+            latest = last_use(account, self._keys.all(organization))
+            if latest <= since:
+                return True
+        self._accounts.used(organization, latest)
+        return False
+
+    def _write(self, old: Row | None, new: Row | None) -> None:
+        if isinstance(new, Organization):
+            self._placed[new.id] = new[1:]
+        elif isinstance(new, Account):
+            if isinstance(old, Account):
+                self._accounts.replace(old, new)
+            else:
+                self._accounts.add(new)
+        elif isinstance(new, ApiKey):
+            if isinstance(old, ApiKey):
+                self._keys.replace(old, new)
+            else:
+                self._keys.insert(new)
+
+    def _end(self, commit: Commit, now: int) -> tuple[int, bool]:
+        """End keys as a commit asks; return their number, and whether more are due."""
+        owner, keys, more = commit.owner, self._keys, False
+        removed: list[ApiKey] = []
+        if commit.revoke_all:
+            ending = keys.live(owner, now)
+            for key in ending:
+                keys.replace(key, key._replace(revoked_at=now))
+            return len(ending), False
+        if commit.remove_ended is not None:
+            removed = keys.ended(owner, commit.remove_ended, REMOVED_AT_MOST)
+            records = self._changes.remove(owner, commit.remove_ended, REMOVED_AT_MOST)
+            more = REMOVED_AT_MOST in {len(removed), records}
+        account = self._accounts.get(owner)
+        if commit.remove_unused is not None and account is not None:
+            removed = keys.all(owner)
+            self._accounts.remove(account)
+            self._histories.remove(HistoryOwner(owner, None))
+        for key in removed:
+            keys.remove(key)
+            self._histories.remove(HistoryOwner(owner, key.handle))
+        return len(removed), more
+
+    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
+        with self._lock:
+            match wanted:
+                case Ended(until):
+                    start = int(cursor or 0)
+                    owners, following = self._keys.owners_of_ended(until, start, _WALKED_AT_ONCE)
+                    if start == 0:
+                        owners.update(self._changes.due(until, _WALKED_AT_ONCE))
+                    return Walk(_cursor(following), owners=tuple(sorted(owners)))
+                case Unused(since):
+                    return Walk(None, owners=tuple(self._accounts.unused(since, limit)))
+                case Summaries(now):
+                    return self._summaries(self._clock() if now is None else now, limit, cursor)
+                case KeySearch():
+                    keys, following = self._keys.numbered(int(cursor or 0), _WALKED_AT_ONCE)
+                    found = tuple(key for key in keys if wanted.finds(key))
+                    return Walk(_cursor(following), found)
+                case None:
+                    return self._all(min(limit, _WALKED_AT_ONCE), cursor)
+
+    def _all(self, limit: int, cursor: str | None) -> Walk:
+        """Return some keys, or after these some accounts, in order of insertion."""
+        kind, start = (cursor or "keys 0").split()
+        if kind == "keys":
+            keys, following = self._keys.numbered(int(start), limit)
+            return Walk("accounts 0" if following is None else f"keys {following}", tuple(keys))
+        accounts, following = self._accounts.numbered(int(start), limit)
+        cursor = None if following is None else f"accounts {following}"
+        return Walk(cursor, accounts=tuple(accounts))
+
+    def _summaries(self, now: int, limit: int, cursor: str | None) -> Walk:
+        ids = {*self._keys.organizations(), *self._placed}
+        some = nsmallest(limit, (id for id in ids if cursor is None or id > cursor))
+        found = [
+            OrganizationSummary(id, self._plan(id), *self._keys.live_usage(id, now)) for id in some
+        ]
+        return Walk(some[-1] if len(some) == limit else None, organizations=tuple(found))
 
     async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         with self._lock:
@@ -351,27 +451,6 @@ class MemoryStore(Store):
             value = self._histories.read(owner)
         with reading_state(owner.organization, "its usage history"):
             return UsageHistory.decode(value)
-
-    async def remove_ended(
-        self, age: int, now: int | None = None, cursor: str | None = None
-    ) -> Removal:
-        with self._lock:
-            now = self._clock() if now is None else now
-            removed = self._keys.remove_ended(now - age, _REMOVED_AT_ONCE)
-            if removed:
-                self.local_version = object()
-            for key in removed:
-                self._histories.remove(HistoryOwner(key.organization, key.handle))
-            more = self._changes.remove(now - age, _REMOVED_AT_ONCE)
-            number = len(removed)
-            return Removal(number, "more" if more or number == _REMOVED_AT_ONCE else None)
-
-    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
-        with self._lock:
-            now = self._clock() if now is None else now
-            step = self._some(cursor, _COUNTED_AT_ONCE)
-        keys = [counted_key(key) for key in step.keys if key.state(now) is KeyState.ACTIVE]
-        return Census(tally([*keys, *map(counted_account, step.accounts)]), step.cursor)
 
     async def hit(
         self,
@@ -460,171 +539,6 @@ class MemoryStore(Store):
                 now = time_ns() // 1000 if self._clock is wall_clock else self._clock()
             return self._budgets.hold(organization, action, now)
 
-    async def organization(self, id: str) -> Organization | None:
-        with self._lock:
-            placed = self._placed.get(id)
-            return None if placed is None else Organization(id, *placed)
-
-    async def put_organization(
-        self,
-        organization: Organization,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        with self._lock:
-            id, *placed = organization
-            old = self._placed.get(id)
-            self._placed[id] = organization[1:]
-            self.local_version = object()
-            if change is not None and old != tuple(placed):
-                before = None if old is None else Organization(id, *old)
-                change = change._replace(before=plan_fields(before))
-                self._changes.add(id, change, self._clock() if now is None else now)
-
-    async def register(
-        self,
-        account: AccountDraft,
-        key: KeyDraft,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> tuple[Account, ApiKey]:
-        with self._lock:
-            now = self._clock() if now is None else now
-            if self._keys.is_taken(key.handle):
-                raise HandleTaken
-            made = self._accounts.add(account.created(now))
-            self._changes.add(account.organization, change, now)
-            return made, self._keys.insert(key.created(now))
-
-    async def account(self, organization: str) -> Account | None:
-        with self._lock:
-            return self._accounts.get(organization)
-
-    async def account_by_token(self, handle: str) -> Account | None:
-        with self._lock:
-            return self._accounts.by_handle(handle)
-
-    async def unclaimed_by_email(
-        self, billing_email: str, limit: int, after: Position | None = None
-    ) -> tuple[Account, ...]:
-        with self._lock:
-            return self._accounts.unclaimed_by_email(billing_email, limit, after)
-
-    async def accounts_by_user(
-        self, user: str, limit: int, after: Position | None = None
-    ) -> tuple[Account, ...]:
-        with self._lock:
-            return self._accounts.by_user(user, limit, after)
-
-    async def claim_if_unclaimed(
-        self,
-        organization: str,
-        user: str,
-        *,
-        revoke: bool,
-        keep_token: bool,
-        seals: Reseal = UNSEALED,
-        now: int | None = None,
-        change: ChangeDraft | None = None,
-    ) -> Account | None:
-        with self._lock:
-            now = self._clock() if now is None else now
-            before = self._accounts.get(organization)
-            account = self._accounts.claim(
-                organization, user, keep_token=keep_token, seals=seals, now=now
-            )
-            revoked = 0
-            if account is not None and account.claimed_by == user:
-                if revoke:
-                    revoked = self._keys.revoke_live(organization, now)
-                if revoke or not keep_token:
-                    self.local_version = object()
-            if revoked or account != before:
-                self._changes.add(organization, change, now)
-            return account
-
-    async def remove_unclaimed(
-        self,
-        idle: int,
-        limit: int,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> tuple[str, ...]:
-        with self._lock:
-            now = self._clock() if now is None else now
-            edge = now - idle
-            removed: list[str] = []
-            for _ in range(limit):
-                account = self._accounts.due(edge)
-                if account is None:
-                    break
-                if account.organization in self._placed:
-                    continue  # An assigned plan is never removed.
-                latest = last_use(account, self._keys.all(account.organization))
-                if latest > edge:
-                    self._accounts.review(account.organization, latest)
-                else:
-                    self._accounts.remove(account)
-                    for key in self._keys.remove_all(account.organization):
-                        self._histories.remove(HistoryOwner(key.organization, key.handle))
-                    self._histories.remove(HistoryOwner(account.organization, None))
-                    self._changes.add(account.organization, change, now)
-                    removed.append(account.organization)
-            if removed:
-                self.local_version = object()
-            return tuple(sorted(removed))
-
-    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        with self._lock:
-            now = self._clock() if now is None else now
-            return self._accounts.sign_in(organization, now)
-
-    async def sign_out(self, organization: str) -> None:
-        with self._lock:
-            self._accounts.sign_out(organization)
-            self.local_version = object()
-
-    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        with self._lock:
-            return self._accounts.rehash(handle, old, new)
-
-    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
-        with self._lock:
-            return self._changes.newest(organization, limit, before)
-
-    async def scan(self, cursor: str | None, limit: int) -> Rows:
-        with self._lock:
-            return self._some(cursor, min(limit, _COUNTED_AT_ONCE))
-
-    async def organizations(
-        self, limit: int, now: int | None = None, cursor: str | None = None
-    ) -> FoundOrganizations:
-        with self._lock:
-            now = self._clock() if now is None else now
-            ids = {*self._keys.organizations(), *self._placed}
-            some = nsmallest(limit, (id for id in ids if cursor is None or id > cursor))
-            found = [
-                OrganizationSummary(
-                    id,
-                    Organization(id, *self._placed[id]) if id in self._placed else None,
-                    *self._keys.live_usage(id, now),
-                )
-                for id in some
-            ]
-            return FoundOrganizations(found, some[-1] if len(some) == limit else None)
-
-    def _some(self, cursor: str | None, limit: int) -> Rows:
-        """Return some keys, or after these some accounts, in order of insertion."""
-        kind, start = (cursor or "keys 0").split()
-        if kind == "keys":
-            keys, following = self._keys.numbered(int(start), limit)
-            return Rows(keys, (), "accounts 0" if following is None else f"keys {following}")
-        accounts, following = self._accounts.numbered(int(start), limit)
-        return Rows((), accounts, None if following is None else f"accounts {following}")
-
     def _keep(self, organization: str, leases: Leases, now: int) -> None:
         self._leases.pop(organization, None)
         if leases:
@@ -636,3 +550,11 @@ class MemoryStore(Store):
             theirs = self._leases.pop(other)
             if any(lease.deadline > now - DAY for lease in theirs):
                 self._leases[other] = theirs
+
+
+def _some(row: Row | None) -> list[Row]:
+    return [] if row is None else [row]
+
+
+def _cursor(number: int | None) -> str | None:
+    return None if number is None else str(number)
