@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ..core.accounts import Account
-from ..core.api_keys import ApiKey, Position
+from ..core.api_keys import ApiKey, KeyState, Position
 from ..core.changes import Change, ChangeDraft
 from ..core.key_search import KeySearch
 from ..core.plans import Organization
-from ..core.timestamps import MILLISECOND
+from ..core.timestamps import MILLISECOND, MINUTE
 from .answers import OrganizationSummary
 
 Row: TypeAlias = ApiKey | Account | Organization
@@ -31,7 +31,10 @@ R = TypeVar("R", ApiKey, Account, Organization, Change)
 STAMP: Final = -1
 """In an instant of a new row: the instant of the step that commits it, by the store's clock."""
 REMEMBERED: Final = 64
-"""Commits of an organization whose ids a store remembers, or more: the latest."""
+"""The latest commits of an organization whose ids a store remembers, if they were made within
+:data:`REMEMBERED_FOR`; or more."""
+REMEMBERED_FOR: Final = MINUTE
+"""In microseconds: repetitions follow at once."""
 REMOVED_AT_MOST: Final = 100
 """Keys, and records of the change log, that one commit removes at most because of their age."""
 
@@ -190,7 +193,7 @@ class Commit(NamedTuple):
     """The organization."""
     id: str
     """Identifies the commit (D33): a store that has made it answers a repetition as it answered
-    first, and changes nothing, as long as it remembers the id (:data:`REMEMBERED`)."""
+    first, and changes nothing, as long as it remembers the id (:data:`REMEMBERED`). ASCII."""
     writes: tuple[Write, ...] = ()
     revoke_all: bool = False
     """Set ``revoked_at`` of every live key."""
@@ -232,10 +235,13 @@ def _voids(write: Write) -> bool:
     return old is not None
 
 
+CommitVerdict: TypeAlias = Literal["done", "changed", "taken", "full"]
+
+
 class Outcome(NamedTuple):
     """The answer of :meth:`RowStore.commit <lockgate.stores.base.RowStore.commit>`."""
 
-    verdict: Literal["done", "changed", "taken", "full"]
+    verdict: CommitVerdict
     """``done``; ``changed``: a row is not as expected, not live or not due; ``taken``: a new key
     or account has the id or the handle of another, or of a removed key; ``full``: there is no room
     for a new key. Only ``done`` has changed anything. If several apply, the store may choose."""
@@ -290,6 +296,50 @@ class Walk(NamedTuple):
     """For :class:`Summaries`."""
 
 
+def judged(
+    commit: Commit,
+    now: int,
+    version_of: Callable[[Row], Version | None],
+    is_taken: Callable[[ApiKey | Account], bool],
+    count_live: Callable[[], int],
+) -> CommitVerdict:
+    """Return whether the writes of a commit can be made, ``remove_unused`` aside.
+
+    For a store whose step runs in this process, under a lock or in a transaction.
+
+    Args:
+        commit: the commit.
+        now: the instant of the step.
+        version_of: returns the version of the row that is kept in the place of another, or None.
+        is_taken: returns whether a new row has the id or the handle of another, or of a removed
+            key.
+        count_live: returns the number of live keys of the organization.
+    """
+    new_keys = ending = 0
+    for old, version, new, must_live in commit.writes:
+        if old is None and isinstance(new, ApiKey | Account):
+            new_keys += isinstance(new, ApiKey)
+            if is_taken(new):
+                return "taken"
+            continue
+        row = new if old is None else old
+        if row is not None and version_of(row) != version:
+            return "changed"
+        if isinstance(old, ApiKey) and old.state(now) is KeyState.ACTIVE:
+            stays = isinstance(new, ApiKey) and stamped_key(new, now).state(now) is KeyState.ACTIVE
+            ending += not stays
+        elif must_live:
+            return "changed"
+    if commit.room is not None and new_keys and count_live() - ending >= commit.room:
+        return "full"
+    return "done"
+
+
+def changes_rows(commit: Commit, ended: int) -> bool:
+    """Return whether a commit that ended so many keys has changed a row: it is recorded then."""
+    return ended > 0 or any(write.new != write.old for write in commit.writes)
+
+
 def owner_of(row: Row) -> str:
     """Return the organization that a row belongs to."""
     return row.id if isinstance(row, Organization) else row.organization
@@ -298,9 +348,7 @@ def owner_of(row: Row) -> str:
 def stamped(row: Row | None, now: int) -> Row | None:
     """Return a row with the instant of a step instead of :data:`STAMP`."""
     if isinstance(row, ApiKey):
-        if row.created_at == STAMP:
-            row = row._replace(created_at=now - now % MILLISECOND)
-        return row._replace(revoked_at=now) if row.revoked_at == STAMP else row
+        return stamped_key(row, now)
     if isinstance(row, Account):
         if row.created_at == STAMP:
             row = row._replace(created_at=now - now % MILLISECOND)
@@ -308,6 +356,13 @@ def stamped(row: Row | None, now: int) -> Row | None:
             row = row._replace(claimed_at=now)
         return row._replace(token_revoked_at=now) if row.token_revoked_at == STAMP else row
     return row
+
+
+def stamped_key(key: ApiKey, now: int) -> ApiKey:
+    """Do :func:`stamped` for a key."""
+    if key.created_at == STAMP:
+        key = key._replace(created_at=now - now % MILLISECOND)
+    return key._replace(revoked_at=now) if key.revoked_at == STAMP else key
 
 
 def without_usage(row: Row | None) -> Row | None:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import nsmallest
 from time import time_ns
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 from ...clock import Clock, wall_clock
 from ...core.accounts import Account, last_use
-from ...core.api_keys import ApiKey, KeyState, Position
+from ...core.api_keys import ApiKey, Position
 from ...core.bounded_dict import BoundedDict
 from ...core.changes import Change, ChangeDraft
 from ...core.holds import HoldAction, HoldAnswer
@@ -40,6 +40,7 @@ from ..rows import (
     LOG,
     REMOVED_AT_MOST,
     Commit,
+    CommitVerdict,
     Ended,
     Index,
     Outcome,
@@ -52,6 +53,8 @@ from ..rows import (
     Walk,
     Wanted,
     Write,
+    changes_rows,
+    judged,
     stamped,
 )
 from ..runtime.process_hooks import own_lock
@@ -287,7 +290,7 @@ class MemoryStore(Directory, Store):
             ended, more = self._end(commit, now)
             for write in commit.writes:
                 self._write(write.old, stamped(write.new, now))
-            if ended or any(write.new != write.old for write in commit.writes):
+            if changes_rows(commit, ended):
                 self._changes.add(commit.owner, commit.change, now)
             if commit.voids:
                 self.local_version = object()
@@ -303,32 +306,21 @@ class MemoryStore(Directory, Store):
             return ApiKey(*row[:-2], *used)
         return row
 
-    def _verdict(self, commit: Commit, now: int) -> Literal["done", "changed", "taken", "full"]:
+    def _verdict(self, commit: Commit, now: int) -> CommitVerdict:
         """Return whether a commit can be made at an instant."""
-        new_keys, ending = 0, 0
-        for old, version, new, must_live in commit.writes:
-            row = new if old is None else old
-            kept = None if row is None else self._kept(row)
-            if old is None and not isinstance(new, Organization):
-                if isinstance(new, ApiKey):
-                    new_keys += 1
-                    if self._keys.is_taken(new.handle) or new.id in self._keys.handles_by_id:
-                        return "taken"
-                elif new is not None and self._accounts.is_taken(new):
-                    return "taken"
-            elif kept != version:
-                return "changed"
-            if isinstance(old, ApiKey) and old.state(now) is KeyState.ACTIVE:
-                new_state = new.state(now) if isinstance(new, ApiKey) else KeyState.REVOKED
-                ending += new_state is not KeyState.ACTIVE
-            elif must_live:
-                return "changed"
-        others = self._keys.count_live(commit.owner, now) - ending if new_keys else 0
-        if commit.room is not None and new_keys and others >= commit.room:
-            return "full"
-        if commit.remove_unused is not None:
+
+        def count_live() -> int:
+            return self._keys.count_live(commit.owner, now)
+
+        verdict = judged(commit, now, self._kept, self._is_taken, count_live)
+        if verdict == "done" and commit.remove_unused is not None:
             return "done" if self._is_unused(commit.owner, commit.remove_unused) else "changed"
-        return "done"
+        return verdict
+
+    def _is_taken(self, row: ApiKey | Account) -> bool:
+        if isinstance(row, Account):
+            return self._accounts.is_taken(row)
+        return self._keys.is_taken(row.handle) or row.id in self._keys.handles_by_id
 
     def _is_unused(self, organization: str, since: int) -> bool:
         """Return whether an account can be removed; if not, note when it can be due again."""
