@@ -243,7 +243,7 @@ class Directory(RowStore):
         step = await self.walk(Ended(until), _WALKED_AT_ONCE, cursor or None)
         removed, again = 0, False
         for owner in step.owners:
-            outcome = await self._repeated(Commit(owner, token_hex(16), remove_ended=until), now)
+            outcome = await self._repeated(Commit(owner, token_hex(8), remove_ended=until), now)
             removed += outcome.ended
             again = again or outcome.more
         return Removal(removed, cursor or _FROM_START if again else step.cursor)
@@ -312,7 +312,7 @@ class Directory(RowStore):
         Admissions that start after this has returned apply the new plan, on any process that shares
         the store.
         """
-        await self._repeated(Commit(id, token_hex(16), void=True), None)
+        await self._repeated(Commit(id, token_hex(8), void=True), None)
 
     async def organizations(
         self, limit: int, now: int | None = None, cursor: str | None = None
@@ -439,7 +439,7 @@ class Directory(RowStore):
         since = await self._at(now) - idle
         removed: set[str] = set()
         for owner in (await self.walk(Unused(since), limit)).owners[:limit]:
-            commit = Commit(owner, token_hex(16), remove_unused=since, change=change)
+            commit = Commit(owner, token_hex(8), remove_unused=since, change=change)
             if (await self._repeated(commit, now)).verdict == "done":
                 removed.add(owner)
         return tuple(sorted(removed))
@@ -541,7 +541,7 @@ class Directory(RowStore):
             HandleTaken, KeyLimitReached: by the outcome.
         """
         commit = Commit(
-            owner, token_hex(16), writes, revoke_all=revoke_all, room=room, change=change
+            owner, token_hex(8), writes, revoke_all=revoke_all, room=room, change=change
         )
         outcome = await self._repeated(commit, now)
         if outcome.verdict == "taken":

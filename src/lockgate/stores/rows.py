@@ -30,7 +30,7 @@ R = TypeVar("R", ApiKey, Account, Organization, Change)
 
 STAMP: Final = -1
 """In an instant of a new row: the instant of the step that commits it, by the store's clock."""
-REMEMBERED: Final = 64
+REMEMBERED: Final = 16
 """The latest commits of an organization whose ids a store remembers, if they were made within
 :data:`REMEMBERED_FOR`; or more."""
 REMEMBERED_FOR: Final = MINUTE

@@ -1,12 +1,12 @@
 """The record of an organization: its changes and its encoding."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-from ...core.accounts import Account
-from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
+from ...core.accounts import Account, last_use
+from ...core.api_keys import NEVER, ApiKey, KeyDetails, KeyState, Position
 from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
 from ...core.key_format import Token
 from ...core.leases import Lease, Leases
@@ -25,7 +25,6 @@ from ...core.quota_leases import (
     peek_leased,
     until_settled,
 )
-from ...core.row_seals import Counted, counted_account, counted_key
 from ...core.sliding_window import Cells, Reading, State, Window, empty_state
 from ...core.timestamps import DAY
 from ...core.usage_marks import Mark, Marks, marked
@@ -38,6 +37,18 @@ from ..answers import (
     Verdict,
     limits_of,
     refusal_of,
+)
+from ..rows import (
+    REMEMBERED,
+    REMEMBERED_FOR,
+    Commit,
+    Outcome,
+    Row,
+    Version,
+    changes_rows,
+    judged,
+    stamped,
+    without_usage,
 )
 from .change_log import NO_LOG, Log, read_log
 
@@ -65,6 +76,10 @@ class Record:
     """Those that are out or ended since the latest hit."""
     marks: Marks = ()
     """Which batches of usage are counted."""
+    owner: str = ""
+    """The organization, once a commit has changed it."""
+    made: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    """The latest commits by their ids: the instant of each, and the keys that it has ended."""
 
     def admit(
         self,
@@ -155,26 +170,14 @@ class Record:
         """Return the state of the windows; empty before the first hit."""
         return (self.windows or empty_state(windows)) if windows else ()
 
+    def rows(self) -> dict[str, ApiKey | Account]:
+        """Return the keys by their handles, and the account by an empty one."""
+        rows: dict[str, ApiKey | Account] = {**self.keys}
+        return rows if self.account is None else rows | {"": self.account}
+
     def key(self, id: str) -> ApiKey | None:
         """Return the key with this id."""
         return next((key for key in self.keys.values() if key.id == id), None)
-
-    def insert(self, draft: KeyDraft, now: int) -> ApiKey:
-        """Insert a key; beyond :data:`ENDED_AT_MOST` drop the keys that ended first."""
-        ended = [key for key in self.keys.values() if key.state(now) is not KeyState.ACTIVE]
-        if len(ended) > ENDED_AT_MOST:
-            ended.sort(key=lambda key: (key.ends_at, key.id))
-            for key in ended[:-ENDED_AT_MOST]:
-                del self.keys[key.handle]
-        key = self.keys[draft.handle] = draft.created(now)
-        return key
-
-    def remove_ended(self, until: int) -> list[ApiKey]:
-        """Remove the keys that ended at an instant or before, and return them."""
-        due = [key for key in self.keys.values() if key.ends_at <= until]
-        for key in due:
-            del self.keys[key.handle]
-        return due
 
     def use(self, handle: str, used: Usage) -> ApiKey | None:
         """Add to the usage of a key; None if it does not exist."""
@@ -197,20 +200,95 @@ class Record:
         for handle, used in known.items():
             self.use(handle, used)
 
-    def revoke(self, key: ApiKey, now: int) -> ApiKey:
-        """Set the time of a revocation, if it is not set."""
-        if key.revoked_at is None:
-            key = self.keys[key.handle] = key._replace(revoked_at=now)
-        return key
+    def commit(self, commit: Commit, now: int) -> Outcome:
+        """Make a commit, or answer why not."""
+        if commit.id in self.made:
+            at, ended = self.made[commit.id]
+            return Outcome("done", at, self._rows(commit, at), ended)
+        verdict = judged(commit, now, self.version, self._is_taken, lambda: len(self._live(now)))
+        if verdict == "done" and commit.remove_unused is not None:
+            verdict = "done" if (self.last_use() or NEVER) <= commit.remove_unused else "changed"
+        if verdict != "done":
+            return Outcome(verdict, now)
+        ended = self._end(commit, now)
+        for write in commit.writes:
+            self._write(stamped(write.new, now), now)
+        if changes_rows(commit, ended):
+            self.log = self.log.added(commit.change, now)
+        if ended or commit.writes:
+            self.owner = commit.owner
+            latest = [*self.made.items()][1 - REMEMBERED :]
+            self.made = {id: made for id, made in latest if made[0] > now - REMEMBERED_FOR}
+            self.made[commit.id] = now, ended
+        return Outcome("done", now, self._rows(commit, now), ended)
 
-    def is_live(self, key: ApiKey, now: int) -> bool:
-        """Return whether it has exactly this key, usage aside, and the key is live."""
-        mine = self.keys.get(key.handle)
-        return mine is not None and mine[:-2] == key[:-2] and key.state(now) is KeyState.ACTIVE
+    def version(self, row: Row) -> Version | None:
+        """Return the version of the row that is kept in the place of another, or None."""
+        if isinstance(row, ApiKey):
+            return without_usage(self.keys.get(row.handle))
+        return self.account if isinstance(row, Account) else self.placed
 
-    def replace(self, new: ApiKey) -> None:
-        """Replace a key by another version of it, with the usage of before."""
-        self.keys[new.handle] = ApiKey(*new[:-2], *self.keys[new.handle][-2:])
+    def _is_taken(self, row: ApiKey | Account) -> bool:
+        """Return whether a new row cannot be inserted; its handle is claimed elsewhere."""
+        return (
+            self.account is not None if isinstance(row, Account) else self.key(row.id) is not None
+        )
+
+    def last_use(self) -> int | None:
+        """Return the latest use of an account that may be removed; None: it must not be."""
+        account = self.account
+        if account is None or account.claimed_by is not None or self.placed is not None:
+            return None
+        return last_use(account, self.keys.values())
+
+    def _write(self, row: Row | None, now: int) -> None:
+        if isinstance(row, Organization):
+            self.placed = row
+        elif isinstance(row, Account):
+            self.account = row
+        elif isinstance(row, ApiKey):
+            kept = self.keys.get(row.handle)
+            if kept is None:
+                self._make_room(now)
+            self.keys[row.handle] = row if kept is None else ApiKey(*row[:-2], *kept[-2:])
+
+    def _make_room(self, now: int) -> None:
+        """Drop the keys that ended first, beyond :data:`ENDED_AT_MOST`."""
+        ended = [key for key in self.keys.values() if key.state(now) is not KeyState.ACTIVE]
+        if len(ended) > ENDED_AT_MOST:
+            ended.sort(key=lambda key: (key.ends_at, key.id))
+            for key in ended[:-ENDED_AT_MOST]:
+                del self.keys[key.handle]
+
+    def _end(self, commit: Commit, now: int) -> int:
+        """End keys as a commit asks; return their number."""
+        if commit.revoke_all:
+            live = self._live(now)
+            for key in live:
+                self.keys[key.handle] = key._replace(revoked_at=now)
+            return len(live)
+        due = [*self.keys.values()]
+        if commit.remove_unused is not None:
+            self.account = None
+        else:
+            until = -1 if commit.remove_ended is None else commit.remove_ended
+            due = [key for key in due if key.ends_at <= until]
+        for key in due:
+            del self.keys[key.handle]
+        return len(due)
+
+    def _rows(self, commit: Commit, at: int) -> tuple[Row | None, ...]:
+        """Return the rows as a commit of an instant has written them, keys with their usage."""
+        rows = (stamped(write.new, at) for write in commit.writes)
+        return tuple(
+            ApiKey(*row[:-2], *self.keys[row.handle][-2:])
+            if isinstance(row, ApiKey) and row.handle in self.keys
+            else row
+            for row in rows
+        )
+
+    def _live(self, now: int) -> list[ApiKey]:
+        return [key for key in self.keys.values() if key.state(now) is KeyState.ACTIVE]
 
     def summary(self, now: int) -> OrganizationSummary | None:
         """Return the organization with its live keys; None: it has neither a key nor a plan."""
@@ -221,17 +299,9 @@ class Record:
             id = key.organization
         else:
             return None
-        live = [key for key in self.keys.values() if key.state(now) is KeyState.ACTIVE]
+        live = self._live(now)
         used = [key.last_used_at for key in live if key.last_used_at is not None]
         return OrganizationSummary(id, placed, len(live), max(used, default=None))
-
-    def counted(self, now: int) -> Iterator[Counted]:
-        """Yield each live key and the account, as a census counts them."""
-        for key in self.keys.values():
-            if key.state(now) is KeyState.ACTIVE:
-                yield counted_key(key)
-        if self.account is not None:
-            yield counted_account(self.account)
 
     def until(self) -> int | None:
         """Return the instant after which the record may be dropped; None: never."""
@@ -265,8 +335,10 @@ class Record:
             {name: budget.written().hex() for name, budget in self.budgets.items()},
             self.quota_leases,
             self.marks,
+            self.owner,
+            self.made,
         ]
-        while rare and rare[-1] in (NO_LOG, {}, ()):
+        while rare and rare[-1] in (NO_LOG, {}, (), ""):
             rare.pop()
         return _json([*value, *rare])
 
@@ -296,6 +368,8 @@ class Record:
             else {},
             tuple(QuotaLease(*lease) for lease in more[3]) if more[3:] else (),
             tuple(Mark(*mark) for mark in more[4]) if more[4:] else (),
+            more[5] if more[5:] else "",
+            {id: (at, ended) for id, (at, ended) in more[6].items()} if more[6:] else {},
         )
 
     @staticmethod

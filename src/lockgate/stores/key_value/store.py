@@ -4,54 +4,64 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from random import randrange
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from ...core import leases as slots
-from ...core.accounts import Account, AccountDraft, last_use
-from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
-from ...core.changes import ChangeDraft, plan_fields
-from ...core.digests import Digest
+from ...core.accounts import Account
+from ...core.api_keys import ApiKey, Position
+from ...core.changes import Change, ChangeDraft
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
+from ...core.key_search import KeySearch
 from ...core.leases import Lease, Leases, SlotReading
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit
-from ...core.plans import Organization, PlanBook
+from ...core.plans import PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement, live
-from ...core.row_seals import tally
 from ...core.sliding_window import Reading, Window
 from ...core.usage_history import UsageHistory
-from ...errors import HandleTaken, KeyLimitReached
+from ...errors import HandleTaken
 from ...sync import together
 from ..answers import (
     UNKNOWN,
-    UNSEALED,
     Admission,
-    Census,
-    FoundOrganizations,
     HistoryOwner,
-    LogPage,
-    Page,
-    Removal,
-    Reseal,
-    Rows,
+    OrganizationSummary,
     StoreError,
     Usage,
     UsageBatch,
 )
 from ..base import IoMode, Store
+from ..directory import Directory
+from ..rows import (
+    LOG,
+    Commit,
+    Ended,
+    Index,
+    Outcome,
+    R,
+    Read,
+    Row,
+    Summaries,
+    Unused,
+    Version,
+    Walk,
+    Wanted,
+    stamped,
+    without_usage,
+)
 from ..usage_batches import count_parts
 from .change_log import NO_LOG, TAIL
 from .log_pages import LogPages
 from .record import Record
-from .storage import Records, Shelf
+from .storage import Records, Shelf, record_name
 
 T = TypeVar("T")
 
 _BUCKETS: Final = 64
 
 
-class RecordStore(Store):
+class RecordStore(Directory, Store):
     """A store on :class:`Records`.
 
     Every admission writes its organization's record with all keys, which suits organizations with
@@ -125,121 +135,188 @@ class RecordStore(Store):
         at = await self.now() if now is None else now
         return live((await self._shelf.read(organization)).quota_leases, at)
 
-    async def insert(
+    async def read(
         self,
-        draft: KeyDraft,
-        cap: int | None,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey:
-        def work(record: Record, at: int) -> ApiKey:
-            key = _inserted(record, draft, cap, at)
-            record.log = record.log.added(change, at)
-            return key
-
-        return await self._inserting(draft, work, now, change)
-
-    async def find(self, handle: str) -> ApiKey | None:
-        organization = await self._shelf.owner("key", handle)
-        if organization is None:
-            return None
-        return (await self._shelf.read(organization)).keys.get(handle)
-
-    async def get(self, organization: str, id: str) -> ApiKey | None:
-        return (await self._shelf.read(organization)).key(id)
-
-    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        def place(key: ApiKey) -> tuple[int, str]:
-            return -key.created_at, key.id
-
-        keys = sorted((await self._shelf.read(organization)).keys.values(), key=place)
-        if after is not None:
-            keys = [key for key in keys if place(key) > (-after.instant, after.id)]
-        return keys[:limit]
-
-    async def list_live(
-        self,
-        organization: str,
-        limit: int,
+        index: Index[R],
+        prefix: tuple[str, ...],
+        limit: int = 1,
         after: Position | None = None,
         now: int | None = None,
-    ) -> Page:
-        at = await self.now() if now is None else now
-        keys = (await self._shelf.read(organization)).keys.values()
-        live = [key for key in keys if key.state(at) is KeyState.ACTIVE]
-        if after is not None:
-            live = [key for key in live if (key.ends_at, key.id) < after]
-        live.sort(key=lambda key: (key.ends_at, key.id), reverse=True)
-        return live[:limit]
+    ) -> Read[R]:
+        rows = await self._rows(index.name, prefix, limit, after)
+        page = index.page(cast(list[R], rows), limit, after)
+        versions: list[Version] = []
+        if index is not LOG:
+            versions += [without_usage(cast(Row, row)) for row in page]
+        return Read(page, versions, await self._at(now))
 
-    async def revoke_if_live(
-        self,
-        organization: str,
-        id: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey | None:
-        def work(record: Record, at: int) -> ApiKey | None:
-            key = record.key(id)
-            if key is None or key.revoked_at is not None:
-                return key
-            record.log = record.log.added(change, at)
-            return record.revoke(key, at)
+    async def _rows(
+        self, index: str, prefix: tuple[str, ...], limit: int, after: Position | None
+    ) -> Sequence[Row | Change]:
+        """Return the rows under a prefix of an index, or those of a page."""
+        name, shelf = prefix[0], self._shelf
+        match index:
+            case "key_by_handle":
+                owner = await shelf.owner("key", name)
+                key = None if owner is None else (await shelf.read(owner)).keys.get(name)
+                return _those(key)
+            case "key_by_id":
+                return _those((await shelf.read(name)).key(prefix[1]))
+            case "keys_by_creation" | "keys_by_end":
+                return [*(await shelf.read(name)).keys.values()]
+            case "account":
+                return _those((await shelf.read(name)).account)
+            case "account_by_token":
+                owner = await shelf.owner("token", name)
+                account = None if owner is None else (await shelf.read(owner)).account
+                return _those(account if account is not None and account.handle == name else None)
+            case "accounts_by_email":
+                entries = await shelf.entered("email", name)
+                entries = [entry for entry in entries if after is None or entry > after]
+                return await self._hinted(
+                    entries, lambda one: one.claimed_by is None and one.billing_email == name, limit
+                )
+            case "accounts_by_user":
+                entries = await shelf.entered("user", name)
+                entries = [entry for entry in reversed(entries) if after is None or entry < after]
+                return await self._hinted(entries, lambda one: one.claimed_by == name, limit)
+            case "plan":
+                return _those((await shelf.read(name)).placed)
+            case _:
+                before = None if after is None else after.instant
+                return await self._log_pages.newest(name, limit, before)
 
-        return await self._changing(organization, work, now, change)
+    async def _hinted(
+        self, entries: Iterable[Position], which: Callable[[Account], bool], limit: int
+    ) -> list[Row]:
+        """Return the first accounts of index entries that fulfil a condition."""
+        found: list[Row] = []
+        for entry in entries:
+            if len(found) == limit:
+                break
+            account = (await self._shelf.read(entry.id)).account
+            if account is not None and which(account):
+                found.append(account)
+        return found
 
-    async def update_if(
-        self,
-        old: ApiKey,
-        new: ApiKey,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> bool:
-        def work(record: Record, at: int) -> bool:
-            is_live = record.is_live(old, at)
-            if is_live:
-                record.replace(new)
-                record.log = record.log.added(change, at)
-            return is_live
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        owner, log, last_used = commit.owner, NO_LOG, None
+        removed: list[ApiKey | Account] = []
 
-        return await self._changing(old.organization, work, now, change)
+        def work(record: Record, at: int) -> Outcome:
+            nonlocal log, removed, last_used
+            before, last_used = record.rows(), record.last_use()
+            outcome = record.commit(commit, at)
+            log, after = record.log, record.rows()
+            removed = [row for id, row in before.items() if id not in after]
+            return outcome
 
-    async def rotate_if(
-        self,
-        old: ApiKey,
-        new: ApiKey,
-        successor: KeyDraft,
-        cap: int | None,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey | None:
-        def work(record: Record, at: int) -> ApiKey | None:
-            if not record.is_live(old, at):
-                return None
-            record.replace(new)
-            key = _inserted(record, successor, cap, at)
-            record.log = record.log.added(change, at)
-            return key
+        try:
+            claims = await self._enter(commit, now)
+        except HandleTaken:
+            if commit.id not in (await self._shelf.read(owner)).made:
+                return Outcome("taken", await self._at(now))
+            claims = []
+        outcome = await self._shelf.change(owner, work, now)
+        if outcome.verdict == "done":
+            await self._leave(commit, outcome.rows)
+        else:
+            for kind, handle in claims:
+                await self._shelf.waive(kind, handle)
+        await self._remove(owner, removed)
+        if commit.remove_unused is not None and last_used is not None and not removed:
+            await self._shelf.enter("review", _bucket(owner), Position(last_used, owner))
+        elif commit.remove_unused is not None:
+            await self._shelf.leave("review", _bucket(owner), owner)
+        if commit.remove_ended is not None:
+            await self._log_pages.remove(record_name(owner), commit.remove_ended)
+        if commit.change is not None and len(log.tail) >= TAIL:
+            with suppress(StoreError, OSError):  # The change is made; the next one tries again.
+                await self._log_pages.archive(owner, log)
+        return outcome
 
-        return await self._inserting(successor, work, now, change)
+    async def _enter(self, commit: Commit, now: int | None) -> list[tuple[str, str]]:
+        """Claim the handles of new rows, and enter hints; return the claims.
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        organization = await self._shelf.owner("key", handle)
-        if organization is None:
-            return False
+        Raises:
+            HandleTaken: another row has or had a handle; nothing is claimed.
+        """
+        claims: list[tuple[str, str]] = []
+        try:
+            for old, _, new, _ in commit.writes:
+                if old is None and isinstance(new, ApiKey | Account):
+                    kind = "key" if isinstance(new, ApiKey) else "token"
+                    await self._shelf.claim(kind, new.handle, commit.owner)
+                    claims.append((kind, new.handle))
+        except HandleTaken:
+            for kind, handle in claims:
+                await self._shelf.waive(kind, handle)
+            raise
+        for old, _, new, _ in commit.writes:
+            await self._move(_hints(old), _hints(stamped(new, await self._at(now))))
+        return claims
 
-        def work(record: Record, _: int) -> bool:
-            key = record.keys.get(handle)
-            if key is None or key.kept != old:
-                return False
-            record.keys[handle] = key._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
-            return True
+    async def _move(self, old: "_Hints", new: "_Hints") -> None:
+        for (kind, name), position in new.items():
+            if old.get((kind, name)) != position:
+                await self._shelf.enter(kind, name, position)
 
-        return await self._shelf.change(organization, work, 0)
+    async def _leave(self, commit: Commit, rows: Sequence[Row | None]) -> None:
+        """Set right the hints of rows that a commit has written."""
+        for write, row in zip(commit.writes, rows, strict=True):
+            old, new = _hints(write.old), _hints(row)
+            if isinstance(row, Account):
+                await self._move(old, new)
+            for kind, name in old.keys() - new.keys():
+                await self._shelf.leave(kind, name, commit.owner)
+
+    async def _remove(self, owner: str, rows: Iterable[ApiKey | Account]) -> None:
+        """Remove what belonged to removed rows. The handles of keys stay taken."""
+        for row in rows:
+            handle = row.handle if isinstance(row, ApiKey) else None
+            await self._shelf.remove_history(HistoryOwner(owner, handle))
+            if isinstance(row, Account):
+                await self._shelf.waive("token", row.handle)
+                for kind, name in _hints(row):
+                    await self._shelf.leave(kind, name, owner)
+
+    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
+        if isinstance(wanted, Unused):
+            return await self._unused(wanted.since, limit)
+        keys: list[ApiKey] = []
+        accounts: list[Account] = []
+        owners: list[str] = []
+        organizations: list[OrganizationSummary] = []
+        at = await self._at(wanted.now) if isinstance(wanted, Summaries) else 0
+        while True:
+            names, cursor = await self._shelf.some(cursor)
+            for name in names:
+                record = await self._shelf.read_named(name)
+                match wanted:
+                    case Ended():
+                        owners += [record.owner] if record.owner else []
+                    case Summaries():
+                        organizations += filter(None, [record.summary(at)])
+                    case None:
+                        keys += record.keys.values()
+                        accounts += [] if record.account is None else [record.account]
+                    case KeySearch():
+                        keys += filter(wanted.finds, record.keys.values())
+            if cursor is None or len(keys) + len(accounts) >= limit or owners or organizations:
+                return Walk(
+                    cursor, tuple(keys), tuple(accounts), tuple(owners), tuple(organizations)
+                )
+
+    async def _unused(self, since: int, limit: int) -> Walk:
+        owners: list[str] = []
+        first = randrange(_BUCKETS)  # noqa: S311 - no secret
+        for number in range(_BUCKETS):
+            bucket = str((first + number) % _BUCKETS)
+            entered = await self._shelf.entered("review", bucket)
+            owners += [entry.id for entry in entered if entry.instant <= since]
+            if len(owners) >= limit:
+                break
+        return Walk(None, owners=tuple(owners[:limit]))
 
     async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         owners = await together(self._shelf.owner("key", handle) for handle in usage)
@@ -270,28 +347,6 @@ class RecordStore(Store):
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         return await self._shelf.history(owner)
-
-    async def remove_ended(
-        self, age: int, now: int | None = None, cursor: str | None = None
-    ) -> Removal:
-        until = (await self.now() if now is None else now) - age
-        names, cursor = await self._shelf.some(cursor)
-        removed = 0
-        for name in names:
-            # The index by handle stays, so the handles stay taken.
-            keys = await self._shelf.change_named(
-                name, lambda record, _: record.remove_ended(until), now
-            )
-            removed += len(keys)
-            await self._remove_histories(keys)
-            await self._log_pages.remove(name, until)
-        return Removal(removed, cursor)
-
-    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
-        at = await self.now() if now is None else now
-        names, cursor = await self._shelf.some(cursor)
-        rows = [row for name in names for row in (await self._shelf.read_named(name)).counted(at)]
-        return Census(tally(rows), cursor)
 
     async def hit(
         self,
@@ -370,266 +425,8 @@ class RecordStore(Store):
         leases = (await self._shelf.read(organization)).leases
         return slots.live(leases, await self.now() if now is None else now)
 
-    async def organization(self, id: str) -> Organization | None:
-        return (await self._shelf.read(id)).placed
-
-    async def put_organization(
-        self,
-        organization: Organization,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        def work(record: Record, at: int) -> None:
-            if change is not None and record.placed != organization:
-                draft = change._replace(before=plan_fields(record.placed))
-                record.log = record.log.added(draft, at)
-            record.placed = organization
-
-        await self._changing(organization.id, work, now, change)
-
-    async def register(
-        self,
-        account: AccountDraft,
-        key: KeyDraft,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> tuple[Account, ApiKey]:
-        def work(record: Record, at: int) -> tuple[Account, ApiKey]:
-            if record.account is not None:
-                raise HandleTaken
-            record.account = account.created(at)
-            record.log = record.log.added(change, at)
-            return record.account, record.insert(key, at)
-
-        organization = account.organization
-        now = await self.now() if now is None else now
-        entry = Position(account.created(now).created_at, organization)
-        await self._shelf.claim("key", key.handle, organization)
-        try:
-            await self._shelf.claim("token", account.handle, organization)
-        except HandleTaken:
-            await self._shelf.waive("key", key.handle)
-            raise
-        if (await self._shelf.read(organization)).account is None:
-            await self._shelf.enter("email", account.billing_email, entry)
-            await self._shelf.enter("review", _bucket(organization), entry)
-        try:
-            return await self._changing(organization, work, now, change)
-        except HandleTaken:
-            await self._shelf.waive("token", account.handle)
-            await self._shelf.waive("key", key.handle)
-            raise
-
-    async def account(self, organization: str) -> Account | None:
-        return (await self._shelf.read(organization)).account
-
-    async def account_by_token(self, handle: str) -> Account | None:
-        organization = await self._shelf.owner("token", handle)
-        account = None if organization is None else await self.account(organization)
-        return account if account is not None and account.handle == handle else None
-
-    async def unclaimed_by_email(
-        self, billing_email: str, limit: int, after: Position | None = None
-    ) -> tuple[Account, ...]:
-        entries = await self._shelf.entered("email", billing_email)
-        return await self._page(
-            [entry for entry in entries if after is None or entry > after],
-            lambda one: one.billing_email == billing_email and one.claimed_by is None,
-            limit,
-        )
-
-    async def accounts_by_user(
-        self, user: str, limit: int, after: Position | None = None
-    ) -> tuple[Account, ...]:
-        entries = reversed(await self._shelf.entered("user", user))
-        return await self._page(
-            [entry for entry in entries if after is None or entry < after],
-            lambda one: one.claimed_by == user,
-            limit,
-        )
-
-    async def claim_if_unclaimed(
-        self,
-        organization: str,
-        user: str,
-        *,
-        revoke: bool,
-        keep_token: bool,
-        seals: Reseal = UNSEALED,
-        now: int | None = None,
-        change: ChangeDraft | None = None,
-    ) -> Account | None:
-        def work(record: Record, at: int) -> Account | None:
-            account = record.account
-            if account is None:
-                return None
-            is_changed = False
-            if account.claimed_by is None and account.seal == seals[0]:
-                account = account._replace(claimed_by=user, claimed_at=at, seal=seals[1])
-            if account.claimed_by == user:
-                if not keep_token:
-                    account = account._replace(token_revoked_at=account.token_revoked_at or at)
-                for key in [*record.keys.values()] if revoke else ():
-                    if key.state(at) is KeyState.ACTIVE:
-                        record.revoke(key, at)
-                        is_changed = True
-            if is_changed or account != record.account:
-                record.log = record.log.added(change, at)
-            record.account = account
-            return account
-
-        before = await self.account(organization)
-        if before is None:
-            return None
-        now = await self.now() if now is None else now
-        if before.claimed_by is None:
-            await self._shelf.enter("user", user, Position(now, organization))
-        account = await self._changing(organization, work, now, change)
-        if account is None or account.claimed_by != user:
-            await self._shelf.leave("user", user, organization)
-        elif account != before:
-            await self._shelf.enter("user", user, Position(account.claimed_at or now, organization))
-            await self._shelf.leave("email", account.billing_email, organization)
-            await self._shelf.leave("review", _bucket(organization), organization)
-        return account
-
-    async def remove_unclaimed(
-        self,
-        idle: int,
-        limit: int,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> tuple[str, ...]:
-        now = await self.now() if now is None else now
-        edge = now - idle
-        removed: list[str] = []
-        looked_at = 0
-        first = randrange(_BUCKETS)  # noqa: S311 - no secret
-        for number in range(_BUCKETS):
-            bucket = str((first + number) % _BUCKETS)
-            for at, organization in await self._shelf.entered("review", bucket):
-                if at > edge or looked_at == limit:
-                    break
-                looked_at += 1
-                if await self._remove_unclaimed(organization, edge, now, change):
-                    removed.append(organization)
-        return tuple(sorted(removed))
-
-    async def _remove_unclaimed(
-        self, organization: str, edge: int, now: int, change: ChangeDraft | None
-    ) -> bool:
-        keys: Iterable[ApiKey] = ()
-
-        def work(record: Record, _: int) -> tuple[Account | None, int | None]:
-            nonlocal keys
-            account = record.account
-            if account is None or account.claimed_by is not None or record.placed is not None:
-                return None, None
-            latest = last_use(account, record.keys.values())
-            if latest > edge:
-                return None, latest
-            keys = [*record.keys.values()]
-            record.account = None
-            record.keys.clear()
-            record.log = record.log.added(change, now)
-            return account, None
-
-        account, latest = await self._changing(organization, work, 0, change)
-        bucket = _bucket(organization)
-        if latest is not None:
-            await self._shelf.enter("review", bucket, Position(latest, organization))
-            return False
-        # The handles of its keys stay taken; the handle of its token becomes free.
-        if account is not None:
-            await self._shelf.leave("email", account.billing_email, organization)
-            await self._shelf.waive("token", account.handle)
-            await self._remove_histories(keys)
-            await self._shelf.remove_history(HistoryOwner(organization, None))
-        await self._shelf.leave("review", bucket, organization)
-        return account is not None
-
-    async def _remove_histories(self, keys: Iterable[ApiKey]) -> None:
-        """Remove the usage histories of removed keys.
-
-        If the process dies before, they are dropped once they show nothing any more.
-        """
-        for key in keys:
-            await self._shelf.remove_history(HistoryOwner(key.organization, key.handle))
-
-    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        def work(record: Record, at: int) -> Account | None:
-            account = record.account
-            if account is None or account.token_revoked_at is not None:
-                return None
-            later = max(at, account.signed_in_at or at)
-            record.account = account._replace(signed_in_at=later)
-            return record.account
-
-        return await self._shelf.change(organization, work, now)
-
-    async def sign_out(self, organization: str) -> None:
-        def work(record: Record, _: int) -> None:
-            if record.account is not None:
-                ended = record.account.sign_outs + 1
-                record.account = record.account._replace(sign_outs=ended)
-
-        await self._shelf.change(organization, work, 0)
-
-    async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        account = await self.account_by_token(handle)
-        if account is None:
-            return False
-
-        def work(record: Record, _: int) -> bool:
-            mine = record.account
-            if mine is None or mine.handle != handle or mine.kept != old:
-                return False
-            record.account = mine._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
-            return True
-
-        return await self._shelf.change(account.organization, work, 0)
-
-    async def change_log(self, organization: str, limit: int, before: int | None = None) -> LogPage:
-        return await self._log_pages.newest(organization, limit, before)
-
-    async def scan(self, cursor: str | None, limit: int) -> Rows:
-        keys: list[ApiKey] = []
-        accounts: list[Account] = []
-        while True:
-            names, cursor = await self._shelf.some(cursor)
-            for name in names:
-                record = await self._shelf.read_named(name)
-                keys += record.keys.values()
-                accounts += [] if record.account is None else [record.account]
-            if cursor is None or len(keys) + len(accounts) >= limit:
-                return Rows(keys, accounts, cursor)
-
-    async def organizations(
-        self, limit: int, now: int | None = None, cursor: str | None = None
-    ) -> FoundOrganizations:
-        at = await self.now() if now is None else now
-        names, cursor = await self._shelf.some(cursor)
-        found = [(await self._shelf.read_named(name)).summary(at) for name in names]
-        return FoundOrganizations([one for one in found if one is not None], cursor)
-
     async def close(self) -> None:
         await self.records.close()
-
-    async def _page(
-        self, entries: Iterable[Position], which: Callable[[Account], bool], limit: int
-    ) -> tuple[Account, ...]:
-        """Return the first accounts of index entries that fulfil a condition."""
-        found: list[Account] = []
-        for entry in entries:
-            if len(found) == limit:
-                break
-            account = await self.account(entry.id)
-            if account is not None and which(account):
-                found.append(account)
-        return tuple(found)
 
     async def _changing(
         self,
@@ -653,25 +450,6 @@ class RecordStore(Store):
                 await self._log_pages.archive(organization, log)
         return answer
 
-    async def _inserting(
-        self,
-        draft: KeyDraft,
-        work: Callable[[Record, int], T],
-        now: int | None,
-        change: ChangeDraft | None,
-    ) -> T:
-        """Change a record by a new key. Its handle is claimed first, and released if the change
-        does not insert the key."""
-        await self._shelf.claim("key", draft.handle, draft.organization)
-        try:
-            answer = await self._changing(draft.organization, work, now, change)
-        except KeyLimitReached:
-            await self._shelf.waive("key", draft.handle)
-            raise
-        if answer is None:
-            await self._shelf.waive("key", draft.handle)
-        return answer
-
     async def _lease(
         self,
         organization: str,
@@ -685,12 +463,22 @@ class RecordStore(Store):
         return await self._shelf.change(organization, work, now)
 
 
-def _inserted(record: Record, draft: KeyDraft, cap: int | None, now: int) -> ApiKey:
-    """Insert a key into a record, if the cap allows it."""
-    live = sum(key.state(now) is KeyState.ACTIVE for key in record.keys.values())
-    if cap is not None and live >= cap:
-        raise KeyLimitReached(cap)
-    return record.insert(draft, now)
+def _those(row: Row | None) -> list[Row]:
+    return [] if row is None else [row]
+
+
+_Hints = dict[tuple[str, str], Position]
+"""Places in indexes across organizations, by kind and name of the index."""
+
+
+def _hints(row: Row | None) -> _Hints:
+    """Return the places of an account in the indexes by e-mail, by user, and of reviews."""
+    if not isinstance(row, Account):
+        return {}
+    if row.claimed_by is not None:
+        return {("user", row.claimed_by): Position(row.claimed_at or 0, row.organization)}
+    created = Position(row.created_at, row.organization)
+    return {("email", row.billing_email): created, ("review", _bucket(row.organization)): created}
 
 
 def _bucket(organization: str) -> str:
