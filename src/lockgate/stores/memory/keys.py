@@ -144,13 +144,19 @@ class LocalKeys:
         order = self._by_creation.get(organization, _NONE)
         return self._read(_slice(order, 0, len(order) // _BYTES))
 
-    def numbered(self, start: int, limit: int) -> tuple[list[ApiKey], int | None]:
-        """Return up to ``limit`` keys by their numbers, and the next number; None after the
-        last."""
-        end = start + limit
-        handles = (self._handles.get(number) for number in range(start, min(end, self._next)))
-        keys = [self.key(handle) for handle in handles if handle is not None]
-        return keys, self._following(end)
+    def numbered(
+        self, start: int, steps: int, limit: int, which: Callable[[ApiKey], bool] = lambda _: True
+    ) -> tuple[list[ApiKey], int | None]:
+        """Return up to ``limit`` keys that fulfil a condition, of ``steps`` keys by their numbers,
+        and the next number; None after the last."""
+        found: list[ApiKey] = []
+        for number in range(start, min(start + steps, self._next)):
+            handle = self._handles.get(number)
+            if handle is not None and which(key := self.key(handle)):
+                found.append(key)
+                if len(found) == limit:
+                    return found, self._following(number + 1)
+        return found, self._following(start + steps)
 
     def _following(self, number: int) -> int | None:
         return number if number < self._next else None

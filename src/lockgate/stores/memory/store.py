@@ -386,9 +386,11 @@ class MemoryStore(Directory, Store):
                 case Summaries(now):
                     return self._summaries(self._clock() if now is None else now, limit, cursor)
                 case KeySearch():
-                    keys, following = self._keys.numbered(int(cursor or 0), _WALKED_AT_ONCE)
-                    found = tuple(key for key in keys if wanted.finds(key))
-                    return Walk(_cursor(following), found)
+                    start = int(cursor or 0)
+                    found, following = self._keys.numbered(
+                        start, _WALKED_AT_ONCE, limit, wanted.finds
+                    )
+                    return Walk(_cursor(following), tuple(found))
                 case None:
                     return self._all(min(limit, _WALKED_AT_ONCE), cursor)
 
@@ -396,7 +398,7 @@ class MemoryStore(Directory, Store):
         """Return some keys, or after these some accounts, in order of insertion."""
         kind, start = (cursor or "keys 0").split()
         if kind == "keys":
-            keys, following = self._keys.numbered(int(start), limit)
+            keys, following = self._keys.numbered(int(start), limit, limit)
             return Walk("accounts 0" if following is None else f"keys {following}", tuple(keys))
         accounts, following = self._accounts.numbered(int(start), limit)
         cursor = None if following is None else f"accounts {following}"
