@@ -158,7 +158,7 @@ class Directory(RowStore):
         def revoked(key: ApiKey, _: int) -> ApiKey | None:
             return key._replace(revoked_at=STAMP) if key.revoked_at is None else None
 
-        return (await self._change(KEY_BY_ID, (organization, id), revoked, now, change)).row
+        return (await self._changed(KEY_BY_ID, (organization, id), revoked, now, change)).row
 
     async def update_if(
         self,
@@ -223,7 +223,7 @@ class Directory(RowStore):
                 return None
             return key._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
 
-        return (await self._change(KEY_BY_HANDLE, (handle,), rehashed)).is_changed
+        return (await self._changed(KEY_BY_HANDLE, (handle,), rehashed)).is_changed
 
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
@@ -456,7 +456,7 @@ class Directory(RowStore):
                 return None
             return account._replace(signed_in_at=max(at, account.signed_in_at or at))
 
-        account, is_changed = await self._change(ACCOUNT, (organization,), signed_in, now)
+        account, is_changed = await self._changed(ACCOUNT, (organization,), signed_in, now)
         return account if is_changed else None
 
     async def sign_out(self, organization: str) -> None:
@@ -465,7 +465,7 @@ class Directory(RowStore):
         def signed_out(account: Account, _: int) -> Account:
             return account._replace(sign_outs=account.sign_outs + 1)
 
-        await self._change(ACCOUNT, (organization,), signed_out)
+        await self._changed(ACCOUNT, (organization,), signed_out)
 
     async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace a dashboard token's digest and seal if both still are ``old`` (K9).
@@ -478,7 +478,7 @@ class Directory(RowStore):
                 return None
             return account._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
 
-        return (await self._change(ACCOUNT_BY_TOKEN, (handle,), rehashed)).is_changed
+        return (await self._changed(ACCOUNT_BY_TOKEN, (handle,), rehashed)).is_changed
 
     # The change log
 
@@ -493,7 +493,7 @@ class Directory(RowStore):
 
     # How an operation changes rows
 
-    async def _change(
+    async def _changed(
         self,
         index: Index[RowT],
         prefix: tuple[str, ...],

@@ -7,14 +7,13 @@ from struct import Struct
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import quote, unquote, unquote_to_bytes
 
-from ...core.accounts import Account, AccountDraft
-from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, Position
-from ...core.changes import Change, ChangeDraft, plan_fields
+from ...core.accounts import Account
+from ...core.api_keys import ApiKey, KeyDetails, Position
+from ...core.changes import Change, ChangeDraft
 from ...core.digests import Digest
 from ...core.leases import Lease
 from ...core.plans import Organization
 from ...core.row_seals import Counted
-from ...core.timestamps import MILLISECOND
 from .key_names import read, write
 from .transport.commands import number
 
@@ -38,24 +37,13 @@ def _read_seal(seal: bytes) -> str | None:
     return unquote(seal.decode("ascii", "replace")) or None
 
 
-def write_key(draft: KeyDraft) -> tuple[bytes, ...]:
-    """Encode a new key as ``add_key`` of ``key_records.lua`` takes it."""
-    digest = write_digest(Digest(draft.scheme, draft.digest, draft.seal))
-    fields = write(draft.id), number(draft.expires_at), *digest, _described(draft)
-    if draft.history is None:
-        return *fields, b"", b"", b""
-    created, revoked, requests, last = draft.history
-    created -= created % MILLISECOND
-    return *fields, number(created), number(revoked), _USAGE.pack(requests, last or 0)
-
-
 def write_record(key: ApiKey) -> bytes:
     """Encode the record of a key (``key_records.lua``)."""
     times = number(key.created_at), number(key.expires_at), number(key.revoked_at)
     return b" ".join((*times, *write_digest(key.kept), _described(key)))
 
 
-def _described(key: ApiKey | KeyDraft) -> bytes:
+def _described(key: ApiKey) -> bytes:
     """Encode the fields of a key that scripts do not read; details come last, if there are any."""
     return _json([*key[:6], *([] if key.details is None else [key.details.written()])])
 
@@ -70,14 +58,16 @@ def write_user(user: str) -> bytes:
     return quote(write(user)).encode()
 
 
-def write_account(draft: AccountDraft) -> tuple[bytes, ...]:
-    """Encode a new account: scheme, digest, seal, and the fields that never change."""
-    *fixed, scheme, digest, seal = draft
-    return *write_digest(Digest(scheme, digest, seal)), _json(fixed)
+def write_account(account: Account) -> bytes:
+    """Encode the record of an account (``commit.lua``)."""
+    times = account.created_at, account.claimed_at, account.token_revoked_at, account.signed_in_at
+    user = b"" if account.claimed_by is None else write_user(account.claimed_by)
+    words = *map(number, times), number(account.sign_outs), *write_digest(account.kept), user
+    return b" ".join((*words, _json(account[:5])))
 
 
 def read_account(record: bytes) -> Account:
-    """Decode the record of an account (``accounts.lua``)."""
+    """Decode the record of an account (``commit.lua``)."""
     created, claimed_at, revoked, signed_in_at, *rest = record.split(b" ", 9)
     sign_outs, scheme, digest, seal, user, fixed = rest
     organization, agent_name, billing_email, company_name, handle = cast(
@@ -143,9 +133,16 @@ def write_place(position: Position) -> bytes:
     return b"%016d%b" % (position.instant, write(position.id))
 
 
+def write_usage(key: ApiKey) -> bytes:
+    """Encode the usage of a new key; empty for none."""
+    if not key.request_count and key.last_used_at is None:
+        return b""
+    return _USAGE.pack(key.request_count, key.last_used_at or 0)
+
+
 def read_usage(usage: bytes | None) -> tuple[int, int | None]:
     """Decode usage: the number of requests and the instant of the last, in microseconds."""
-    if usage is None:
+    if not usage:
         return 0, None
     requests, last = _USAGE.unpack(usage)
     return int(requests), int(last) or None
@@ -190,13 +187,8 @@ def write_change(change: ChangeDraft | None) -> bytes:
 
 def read_change(number: int, record: bytes) -> Change:
     """Decode a record of the change log (``change_log.lua``)."""
-    at, rest = record.split(b" ", 1)
-    placed, text = rest.split(b"\n", 1)
-    change = Change.read(number, int(at), text)
-    if not placed:
-        return change
-    before = None if placed == b"null" else read_placement("", placed)
-    return change._replace(before=plan_fields(before))
+    at, text = record.split(b" ", 1)
+    return Change.read(number, int(at), text)
 
 
 def read_lease(values: Sequence[Any]) -> Lease:

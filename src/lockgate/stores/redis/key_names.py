@@ -17,7 +17,7 @@ from .transport.commands import Call, Script, invocation
 
 ORGANIZATION: Final = ("organization",)
 KEYS: Final = ("organization", "live", "created", "ended")
-"""The names that ``add_key`` of ``key_records.lua`` takes."""
+"""The names that ``write_key`` of ``key_records.lua`` takes."""
 KEYS_AND_WINDOWS: Final = (*KEYS, "windows")
 DEFAULT_PREFIX: Final = "lockgate"
 RECORD: Final = b"key "

@@ -1,7 +1,7 @@
 """`RedisStore`: connections, leases, plans and walks over all organizations."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Final
@@ -9,50 +9,32 @@ from typing import Any, Final
 from redis.exceptions import NoPermissionError, RedisError
 
 from ...clock import wall_clock
-from ...core.accounts import Account
-from ...core.api_keys import ApiKey, Position
 from ...core.bounded_dict import BoundedDict
 from ...core.changes import ChangeDraft
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.leases import Lease, SlotReading
-from ...core.plans import Organization
-from ...core.row_seals import Counted, counted_account, tally
 from ...errors import ConfigurationError
 from ...events import Events
 from ...metrics import Pipelines
-from ...sync import together
 from ..answers import (
     NO_KEYS,
-    Census,
-    FoundOrganizations,
-    OrganizationSummary,
-    Rows,
     StoreError,
     StoreWarning,
-    reading_state,
 )
 from ..base import IoMode
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
-from .accounts import Accounts
 from .codec import (
-    RECORDS,
-    read_account,
-    read_counted,
-    read_key,
     read_lease,
-    read_placement,
-    read_usage,
     write_change,
-    write_placement,
 )
 from .error_hints import LossReport, advice
 from .hold_codec import read_answer, read_moved, write_action
 from .key_hints import ADMIT, AT_MOST, KeyHint
-from .key_names import DEFAULT_PREFIX, Names, Place, read, write
-from .keys import READ_AT_ONCE, SEARCHED_AT_ONCE
+from .key_names import DEFAULT_PREFIX, Names, write
 from .recalls import WAITED, Recalls
+from .rows import Rows
 from .server_settings import EvictionCheck, warnings_of
 from .transport.client import RedisClient, confirmed
 from .transport.cluster import ClusterClient, SeedNodes
@@ -70,10 +52,7 @@ _LEASES: Final = Script("leases.lua", "list", _NAMES, repeatable=True)
 
 _HOLD: Final = Script("hold.lua", None, ("limits",), repeatable=True)
 
-_PLACE: Final = Script(
-    "accounts.lua", "place", ("organization", "windows"), repeatable=True, is_change=True
-)
-_RESET: Final = Script("accounts.lua", "reset", ("organization", "windows", "limits"))
+_RESET: Final = Script("reset.lua", None, ("organization", "windows", "limits"))
 
 _CLOCKS: Final = range(0, 16384, 1024)
 """Slots spread over all servers, any of which can tell the time."""
@@ -82,13 +61,13 @@ _LOOKS: Final = 5
 _DURABILITY: Final = re.compile(r"replicas:([1-9][0-9]?)")
 
 
-class RedisStore(Accounts):
+class RedisStore(Rows):
     """Keeps everything in Redis or Valkey: one server, one watched by Sentinels, or a Cluster.
 
     An admission is one call of the script ``admit.lua`` on the server that has the organization.
     The server's clock decides (D27).
 
-    How a revocation becomes immediate (K3, K4): :meth:`revoke_if_live` writes the instant into the
+    How a revocation becomes immediate (K3, K4): :meth:`commit` writes the instant into the
     key's record, in one step and only once. Each admission on any process sends its key hint, which
     holds the whole record, and ``admit.lua`` compares that with the record in the step that charges
     the windows. So the first admission that Redis executes after the revocation finds another
@@ -236,36 +215,10 @@ class RedisStore(Accounts):
     def recalls(self) -> AsyncGenerator[str | None]:
         return self._recalls.received()
 
-    async def organization(self, id: str) -> Organization | None:
-        place = self._names.place(id)
-        question = command(place.slot, b"HGET", place.organization, b"plan", repeatable=True)
-        placed = await self._ask(question, id)
-        with reading_state(id, RECORDS):
-            return read_placement(id, placed)
-
     def _forget_lost(self) -> None:
         """Drop what this process remembers, after Redis lost its data."""
         self._key_hints.clear()
         self._latest_counter = None
-
-    @confirmed
-    async def put_organization(
-        self,
-        organization: Organization,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        id, placement = write(organization.id), write_placement(organization)
-        values = number(now), placement, id, write_change(change)
-        call = self._names.place(organization.id).call(_PLACE, *values)
-        _, older = await self._change(organization.id, call)
-        await self._count_change_of(organization.id, older)
-
-    @confirmed
-    async def organization_changed(self, id: str) -> None:
-        await self._recall(id)
-        await self._count_change()
 
     @confirmed
     async def reset(
@@ -278,88 +231,6 @@ class RedisStore(Accounts):
         place = self._names.place(organization)
         await self._ask(place.call(_RESET, number(now), write_change(change)))
         await self._count_change()  # Remembered refusals are forgotten within a second.
-
-    async def census(self, now: int | None = None, cursor: str | None = None) -> Census:
-        now = await self.now() if now is None else now
-        rows: list[Counted] = []
-        places, cursor = await self._scan(cursor)
-        for place in places:
-            rows += [row async for row in self._counted(place, now)]
-        return Census(tally(rows), cursor)
-
-    async def scan(self, cursor: str | None, limit: int) -> Rows:
-        keys: list[ApiKey] = []
-        accounts: list[Account] = []
-        while True:
-            places, cursor = await self._scan(cursor)
-            for place in places:
-                async for page in self._pages(place):
-                    keys += page
-                account = await self._account(place)
-                accounts += [] if account is None else [account]
-            if cursor is None or len(keys) + len(accounts) >= limit:
-                return Rows(keys, accounts, cursor)
-
-    async def organizations(
-        self, limit: int, now: int | None = None, cursor: str | None = None
-    ) -> FoundOrganizations:
-        now = await self.now() if now is None else now
-        found: list[OrganizationSummary] = []
-        while True:
-            places, cursor = await self._scan(cursor, SEARCHED_AT_ONCE)
-            summaries = await together(self._summary(place, now) for place in places)
-            found += [one for one in summaries if one is not None]
-            if cursor is None or len(found) >= limit:
-                return FoundOrganizations(found, cursor)
-
-    async def _summary(self, place: Place, now: int) -> OrganizationSummary | None:
-        """Return an organization with its live keys; None: it has neither a key nor a plan."""
-        fields = b"plan", b"id"
-        question = command(place.slot, b"HMGET", place.organization, *fields, repeatable=True)
-        placed, named = await self._ask(question)
-        id = None if named is None else read(named)
-        live, latest = 0, None
-        async for records in self._live_records(place, now):
-            if id is None and records:
-                id = read_key(records[0][0], None).organization
-            live += len(records)
-            used = (read_usage(usage)[1] for _, usage in records)
-            latest = max((at for at in (latest, *used) if at is not None), default=None)
-        if id is None:  # Without a live key, and not placed by a release that writes the id.
-            newest = await self._newest(place, 1, None)
-            if not newest:
-                return None
-            id = newest[0].organization
-        with reading_state(id, RECORDS):
-            return OrganizationSummary(id, read_placement(id, placed), live, latest)
-
-    async def _live_records(
-        self, place: Place, now: int
-    ) -> AsyncIterator[list[tuple[bytes, bytes | None]]]:
-        """Yield all live keys of an organization as records and usage, by pages."""
-        after: Position | None = None
-        while True:
-            fields = await self._live(place, READ_AT_ONCE, after, now)
-            pairs = zip(fields[::2], fields[1::2], strict=True)
-            records = [(record, usage) for record, usage in pairs if record is not None]
-            yield records
-            if len(records) < READ_AT_ONCE:
-                return
-            last = read_key(records[-1][0], None)
-            after = Position(last.ends_at, last.id)
-
-    async def _counted(self, place: Place, now: int) -> AsyncIterator[Counted]:
-        """Yield each live key of an organization, and its account, as a census counts them."""
-        async for records in self._live_records(place, now):
-            for record, _ in records:
-                yield read_counted(record)
-        if (account := await self._account(place)) is not None:
-            yield counted_account(account)
-
-    async def _account(self, place: Place) -> Account | None:
-        call = command(place.slot, b"HGET", place.organization, b"account", repeatable=True)
-        kept = await self._ask(call)
-        return None if kept is None else read_account(kept)
 
     def reset_connections(self) -> None:
         self.clients.here().reset_connections()

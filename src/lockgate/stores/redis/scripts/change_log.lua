@@ -1,9 +1,8 @@
 -- The change log of an organization (D44), in fields of its hash: so a change and its record are one
 -- step even while a slot moves, when scripts can use one Redis key only.
 --
--- A record: its instant, a space, in JSON the plan that was replaced, if the change replaced one, a line
--- feed, and the text of the change. Records have successive numbers, the first and the last of which are
--- in one more field.
+-- A record: its instant, a space, and the text of the change. Records have successive numbers, the first and
+-- the last of which are in one more field.
 --
 -- include: time.lua
 
@@ -21,13 +20,13 @@ local function logged()
 end
 
 -- Add a record; remove the oldest one beyond the maximum. Without a text there is no record to add.
-local function log_change(now, text, before)
+local function log_change(now, text)
   if text == '' then
     return
   end
   local first, last = logged()
   last = last + 1
-  local record = whole_number(now) .. ' ' .. (before or '') .. '\n' .. text
+  local record = whole_number(now) .. ' ' .. text
   if last - first >= LOGGED_AT_MOST then
     redis.call('HDEL', KEYS[1], LOG .. whole_number(first))
     first = first + 1
@@ -36,15 +35,15 @@ local function log_change(now, text, before)
   redis.call('HSET', KEYS[1], LOG .. whole_number(last), record, LOGGED, numbers)
 end
 
--- Return records, the newest first, as alternating numbers and records.
--- KEYS: the organization. ARGV: how many; the number that all are less than, or empty.
+-- Return the instant of the reading, and records, the newest first, as alternating numbers and records.
+-- KEYS: the organization. ARGV: the instant or empty; how many; the number that all are less than, or empty.
 local function read_changes()
   local first, last = logged()
-  if ARGV[2] ~= '' then
-    last = math.min(last, tonumber(ARGV[2]) - 1)
+  if ARGV[3] ~= '' then
+    last = math.min(last, tonumber(ARGV[3]) - 1)
   end
-  local found = {}
-  for number = last, math.max(first, last - tonumber(ARGV[1]) + 1), -1 do
+  local found = { whole_number(instant(ARGV[1])) }
+  for number = last, math.max(first, last - tonumber(ARGV[2]) + 1), -1 do
     found[#found + 1] = number
     found[#found + 1] = redis.call('HGET', KEYS[1], LOG .. whole_number(number))
   end

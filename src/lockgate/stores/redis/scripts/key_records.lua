@@ -1,4 +1,4 @@
--- The records and indexes of API keys, shared by keys.lua and accounts.lua.
+-- The records and indexes of API keys.
 --
 -- A record: created, expires, revoked, scheme, digest, seal, and the fields that no script reads, each
 -- but the last without spaces. Empty: the key never expires, is not revoked, has no seal.
@@ -17,55 +17,50 @@ local function place(instant, id)
   return string.format('%016.0f', instant) .. id
 end
 
--- Insert a key and return its record.
+-- Return when the key of a record expires, when it was revoked as text, and when it was created.
+local function times_of(record)
+  local created, expires, revoked = string.match(record, RECORD)
+  return expires == '' and LATEST or tonumber(expires), revoked, tonumber(created)
+end
+
+-- Return whether the key of a record is live.
+local function is_live(record, now)
+  local expiry, revoked = times_of(record)
+  return revoked == '' and expiry > now
+end
+
+-- Return the number of the index of a key by its end, and its member there.
+local function by_end(record, id)
+  local expiry, revoked = times_of(record)
+  if revoked == '' then
+    return 2, place(expiry, id)
+  end
+  return 4, place(math.min(expiry, tonumber(revoked)), id)
+end
+
+-- Write the record of a key, and move the key in the indexes; false removes it.
 -- KEYS: the organization, and the indexes of its unrevoked keys by expiry, of all keys by creation,
--- newest first, and of revoked keys by their end.
--- ARGV from first on: id, expiry or empty, scheme, digest, seal, the fields that no script reads; for a
--- key of another system when it was created, when revoked or empty, and its usage, else empty.
-local function add_key(now, first)
-  local id, expires, scheme, digest, seal, described, created, revoked, usage =
-    unpack(ARGV, first, first + 8)
-  created = created ~= '' and created or whole_number(now - now % 1000)
-  local record = table.concat({ created, expires, revoked, scheme, digest, seal, described }, ' ')
-  redis.call('HSET', KEYS[1], KEY .. id, record)
-  if usage ~= '' then
-    redis.call('HSET', KEYS[1], USAGE .. id, usage)
-  end
-  local expiry = expires == '' and LATEST or tonumber(expires)
-  if revoked == '' then
-    redis.call('ZADD', KEYS[2], 0, place(expiry, id))
+-- newest first, and of revoked keys by their end; or the organization alone, where the caller moves the
+-- key in the indexes.
+local function write_key(id, old, new)
+  if new then
+    redis.call('HSET', KEYS[1], KEY .. id, new)
   else
-    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, tonumber(revoked)), id))
+    redis.call('HDEL', KEYS[1], KEY .. id, USAGE .. id)
   end
-  redis.call('ZADD', KEYS[3], 0, place(LATEST - tonumber(created), id))
-  return record
-end
-
--- Mark the record of a key as revoked, once and for good (K3), and add the text to the change log.
--- Returns the record, when the key expires and when it was revoked; nil if there is no such key.
-local function mark_revoked(id, now, text)
-  local record = redis.call('HGET', KEYS[1], KEY .. id)
-  if not record then
-    return nil
+  if #KEYS < 4 then
+    return
   end
-  local created, expires, revoked, rest = string.match(record, '^(%S*) (%S*) (%S*) (.*)$')
-  if revoked == '' then
-    revoked = whole_number(now)
-    record = table.concat({ created, expires, revoked, rest }, ' ')
-    redis.call('HSET', KEYS[1], KEY .. id, record)
-    log_change(now, text)
+  if old then
+    local index, member = by_end(old, id)
+    redis.call('ZREM', KEYS[index], member)
   end
-  return record, expires == '' and LATEST or tonumber(expires), tonumber(revoked)
-end
-
--- Revoke a key: mark its record and move it between the indexes. KEYS as for add_key.
--- Returns the record; nil if there is no such key. The indexes are repaired even where the key was
--- revoked before, since that caller may have died before it reached them.
-local function revoke_key(id, now, text)
-  local record, expiry, revoked = mark_revoked(id, now, text)
-  if record then
-    redis.call('ZREM', KEYS[2], place(expiry, id))
-    redis.call('ZADD', KEYS[4], 0, place(math.min(expiry, revoked), id))
+  local _, _, created = times_of(new or old)
+  if new then
+    local index, member = by_end(new, id)
+    redis.call('ZADD', KEYS[index], 0, member)
+    redis.call('ZADD', KEYS[3], 0, place(LATEST - created, id))
+  else
+    redis.call('ZREM', KEYS[3], place(LATEST - created, id))
   end
-  return record
 end

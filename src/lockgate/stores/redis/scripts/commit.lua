@@ -1,0 +1,192 @@
+-- Changes to the rows of an organization (rows.py): a script calls one of the last three functions.
+--
+-- The hash of an organization has a field for each row: a key's record (key_records.lua), and beside it
+-- its usage; the account; the assigned plan, in JSON; and the organization's id.
+--
+-- The record of an account: created, claimed at, token revoked at, signed in at, sign-outs, scheme,
+-- digest, seal, claimed by, and the fields that never change, each but the last without spaces. Empty:
+-- that has not happened, or there is no seal.
+--
+-- KEYS: those of write_key in key_records.lua. The first three of ARGV are the id of the commit, the
+-- instant or empty, and the text for the change log or empty. Each function returns a verdict, the instant
+-- of the step, the number of keys that it has ended, and more of its own.
+--
+-- include: key_records.lua
+-- include: change.lua
+
+local MADE, MADE_AT_MOST, MADE_FOR = 'made', 16, 60000000
+local STAMP = '-1'
+
+-- Return the instant of the commit with an id, and the keys that it ended; nil if it was not made lately.
+local function made_before(id)
+  local made = redis.call('HGET', KEYS[1], MADE)
+  return string.match(made or '', id .. ' (%d+) (%d+)')
+end
+
+-- Remember a commit, and the latest ones before it.
+local function remember(id, now, ended)
+  local made = { id .. ' ' .. whole_number(now) .. ' ' .. ended }
+  for one, at, keys in string.gmatch(redis.call('HGET', KEYS[1], MADE) or '', '(%x+) (%d+) (%d+)') do
+    if #made < MADE_AT_MOST and tonumber(at) > now - MADE_FOR then
+      made[#made + 1] = one .. ' ' .. at .. ' ' .. keys
+    end
+  end
+  redis.call('HSET', KEYS[1], MADE, table.concat(made, ' '))
+end
+
+-- Return the record of a key or an account with the instant of the step for each STAMP.
+local function stamped(record, now)
+  local created, second, third, rest = string.match(record, '^(%S*) (%S*) (%S*)(.*)$')
+  if created == STAMP then
+    created = whole_number(now - now % 1000)
+  end
+  second = second == STAMP and whole_number(now) or second
+  third = third == STAMP and whole_number(now) or third
+  return table.concat({ created, second, third }, ' ') .. rest
+end
+
+-- Revoke all live keys; return their number.
+local function revoke_all(now)
+  local live = redis.call('ZRANGEBYLEX', KEYS[2], '(' .. place(now, '\255'), '+')
+  for _, member in ipairs(live) do
+    local id = string.sub(member, 17)
+    local record = redis.call('HGET', KEYS[1], KEY .. id)
+    local created, expires, _, rest = string.match(record, '^(%S*) (%S*) (%S*) (.*)$')
+    write_key(id, record, table.concat({ created, expires, whole_number(now), rest }, ' '))
+  end
+  return #live
+end
+
+-- Write rows if each is as expected.
+-- ARGV from 4 on: the organization, the most live keys beside a new one or empty, whether to revoke all
+-- keys; then for each row its field, the record expected or empty, the record to write, whether the key
+-- must be live, and the usage of a new key or empty.
+-- Returns after the number the usage of each row, or empty.
+local function commit()
+  local FIRST, WIDTH = 7, 5
+  local id, now = ARGV[1], instant(ARGV[2])
+  local at, ended = made_before(id)
+
+  local function verdict()
+    local new_keys, ending = 0, 0
+    for row = FIRST, #ARGV, WIDTH do
+      local field, expected, new, must_live = unpack(ARGV, row, row + 3)
+      local kept = redis.call('HGET', KEYS[1], field) or ''
+      local is_key = string.sub(field, 1, #KEY) == KEY
+      if expected == '' and kept ~= '' and field ~= 'plan' then
+        return 'taken'
+      elseif kept ~= expected then
+        return 'changed'
+      elseif is_key and expected == '' then
+        new_keys = new_keys + 1
+      elseif is_key and is_live(expected, now) then
+        ending = ending + (is_live(stamped(new, now), now) and 0 or 1)
+      elseif must_live == '1' then
+        return 'changed'
+      end
+    end
+    if ARGV[5] ~= '' and new_keys > 0 then
+      local live = redis.call('ZLEXCOUNT', KEYS[2], '(' .. place(now, '\255'), '+')
+      if live - ending >= tonumber(ARGV[5]) then
+        return 'full'
+      end
+    end
+    return 'done'
+  end
+
+  if not at then
+    local answer = verdict()
+    if answer ~= 'done' then
+      return { answer, whole_number(now), '0' }
+    end
+    at, ended = whole_number(now), ARGV[6] == '1' and revoke_all(now) or 0
+    local is_changed = ended > 0
+    for row = FIRST, #ARGV, WIDTH do
+      local field, expected, new, _, usage = unpack(ARGV, row, row + 4)
+      is_changed = is_changed or new ~= expected
+      if string.sub(field, 1, #KEY) == KEY then
+        local key = string.sub(field, #KEY + 1)
+        write_key(key, expected ~= '' and expected, stamped(new, now))
+        if usage ~= '' then
+          redis.call('HSET', KEYS[1], USAGE .. key, usage)
+        end
+      else
+        redis.call('HSET', KEYS[1], field, field == 'plan' and new or stamped(new, now))
+      end
+    end
+    redis.call('HSET', KEYS[1], 'id', ARGV[4])
+    if is_changed then
+      log_change(now, ARGV[3])
+    end
+    remember(id, now, ended)
+  end
+
+  local answer = { 'done', at, tostring(ended) }
+  for row = FIRST, #ARGV, WIDTH do
+    local key = string.match(ARGV[row], '^' .. KEY .. '(.*)$')
+    answer[#answer + 1] = key and redis.call('HGET', KEYS[1], USAGE .. key) or ''
+  end
+  return answer
+end
+
+-- Remove keys. ARGV from 4 on: their ids.
+local function remove()
+  local now = instant(ARGV[2])
+  local at, ended = made_before(ARGV[1])
+  if not at then
+    at, ended = whole_number(now), 0
+    for row = 4, #ARGV do
+      local record = redis.call('HGET', KEYS[1], KEY .. ARGV[row])
+      if record then
+        write_key(ARGV[row], record, false)
+        ended = ended + 1
+      end
+    end
+    remember(ARGV[1], now, ended)
+  end
+  return { 'done', at, tostring(ended) }
+end
+
+-- Remove an unclaimed account that has been idle, with its keys.
+-- ARGV from 4 on: the instant since which it must be unused.
+-- Returns after the number 'gone' if it was removed before, 'never' if it has been claimed or assigned a
+-- plan, or the instant of its latest use.
+local function remove_unused()
+  local now = instant(ARGV[2])
+  local at, ended = made_before(ARGV[1])
+  if at then
+    return { 'done', at, ended, 'gone' }
+  end
+  local record = redis.call('HGET', KEYS[1], 'account')
+  if not record then
+    return { 'changed', whole_number(now), '0', 'gone' }
+  end
+  local words = { string.match(record, '^(%S*) (%S*) (%S*) (%S*) %S* %S* %S* %S* (%S*) ') }
+  if words[5] ~= '' or redis.call('HEXISTS', KEYS[1], 'plan') == 1 then
+    return { 'changed', whole_number(now), '0', 'never' }
+  end
+  local latest = math.max(tonumber(words[1]), tonumber(words[4]) or 0)
+  local all, fields, keys = redis.call('HGETALL', KEYS[1]), { 'account' }, 0
+  for field = 1, #all, 2 do
+    local kind = string.sub(all[field], 1, #KEY)
+    if kind == KEY then
+      latest = math.max(latest, tonumber((string.match(all[field + 1], RECORD))))
+      fields[#fields + 1] = all[field]
+      keys = keys + 1
+    elseif kind == USAGE then
+      local requests, last = struct.unpack('<i8i8', all[field + 1])
+      latest = math.max(latest, requests > 0 and last or 0)
+      fields[#fields + 1] = all[field]
+    end
+  end
+  if latest > tonumber(ARGV[4]) then
+    return { 'changed', whole_number(now), '0', whole_number(latest) }
+  end
+  for _, field in ipairs(fields) do
+    redis.call('HDEL', KEYS[1], field)
+  end
+  redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
+  log_change(now, ARGV[3])
+  remember(ARGV[1], now, keys)
+  return { 'done', whole_number(now), tostring(keys), 'gone' }
+end

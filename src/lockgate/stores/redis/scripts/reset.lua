@@ -1,0 +1,18 @@
+-- Empty the windows, and keep the quota leases that are out.
+-- KEYS: the organization, its windows, its named limits. ARGV: now, the text for the change log or empty.
+--
+-- include: change_log.lua
+-- include: leases_out.lua
+
+local leases, tag = leases_out(KEYS[2])
+redis.call('DEL', KEYS[3])
+if leases then
+  local number = math.floor(tag / 256)
+  local front = string.rep('\0', TAG - 1) .. struct.pack('<I2', FORMAT + LEASED + 256 * number)
+  local heads = string.rep('\0', HEADS + HEAD * number - TAG - 2)
+  redis.call('SET', KEYS[2], front .. heads .. leases, 'KEEPTTL')
+else
+  redis.call('DEL', KEYS[2])
+end
+log_change(instant(ARGV[1]), ARGV[2])
+return 1
