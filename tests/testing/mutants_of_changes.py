@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.changes import Change, ChangeDraft
 from lockgate.core.plans import Organization
-from lockgate.stores.answers import LogPage
+from lockgate.stores.answers import LogPage, Removal
 from lockgate.stores.memory.changes import LocalChanges
 
 from .mutants import Mutant, gap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState
 from lockgate.core.key_format import Token
 from lockgate.stores.answers import UNKNOWN, Admission
 
@@ -112,7 +112,8 @@ class RotatesUnlocked(Mutant):
         **options: Any,
     ) -> ApiKey | None:
         present = await self.find(old.handle)
-        if present is None or present[:-2] != old[:-2] or not self._keys.is_live(old, self.at(now)):
+        is_live = old.state(self.at(now)) is KeyState.ACTIVE
+        if present is None or present[:-2] != old[:-2] or not is_live:
             return await super().rotate_if(old, new, successor, cap, now, **options)
         gap()
         made = await self.insert(successor, cap, now, **options)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -29,7 +30,6 @@ from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.answers import OutcomeUnknown, StoreError, Usage
 from lockgate.stores.redis import RedisStore
-from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from lockgate.stores.redis.transport.commands import Call
 from lockgate.stores.resilience.store import ResilientStore
 from tests.patience import SHORT, SLACK
