@@ -259,8 +259,9 @@ class Rows(Directory, Histories, Cache):
             for entry, (rows, at) in zip(entries, found, strict=True):
                 held = [one for one in rows if which(cast(Account, one[0]))]
                 kept = _Kept([*kept.rows, *held], at)
-                # A registration may be under way; a process may have died before it left the index.
-                if not held and (rows or entry.instant < at - HOUR):
+                # A claim is for ever; before it is committed, or an account, there is a hint alone.
+                is_claimed = any(cast(Account, row).claimed_by is not None for row, _ in rows)
+                if not held and (is_claimed or (not rows and entry.instant < at - HOUR)):
                     await self._ask(_leave(name, entry.id))
         return kept if kept.now else kept._replace(now=await self._at(now))
 
@@ -397,7 +398,7 @@ class Rows(Directory, Histories, Cache):
         """Set right the hints of the accounts that a commit has written."""
         for (old, _, _, _), row in zip(commit.writes, rows, strict=True):
             for name in self._hints(row) - self._hints(old):
-                await self._ask(_enter(name, _hinted_at(cast(Account, row)), commit.owner, b"XX"))
+                await self._ask(_enter(name, _hinted_at(cast(Account, row)), commit.owner))
             for name in self._hints(old) - self._hints(row):
                 await self._ask(_leave(name, commit.owner))
 
