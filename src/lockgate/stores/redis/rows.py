@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from ...core.accounts import Account
 from ...core.api_keys import NEVER, ApiKey, Position
+from ...core.bounded_dict import BoundedDict
 from ...core.key_search import IMPORTED, KeySearch
 from ...core.plans import Organization
 from ...core.timestamps import HOUR, MINUTE, SECOND
@@ -120,6 +121,9 @@ class _Claim(NamedTuple):
 
 class Rows(Directory, Histories, Cache):
     """The three methods of :class:`~lockgate.stores.base.RowStore`."""
+
+    _entered: BoundedDict[tuple[bytes, str], None]
+    """The latest hints that this process has entered, by the names of index and organization."""
 
     # Reading
 
@@ -385,10 +389,13 @@ class Rows(Directory, Histories, Cache):
             for old, _, new, _ in commit.writes:
                 place = self._names.place(commit.owner)
                 for name in self._hints(new) - self._hints(old):
+                    if (name, commit.owner) in self._entered:
+                        continue  # By an attempt before this one, which must not lose every race.
                     now = await self._time(place.slot)
                     at = _hinted_at(cast(Account, stamped(new, now)))
                     # An account that exists keeps the instant at which it was entered.
                     await self._ask(_enter(name, at, commit.owner, b"NX"))
+                    self._entered[name, commit.owner] = None
         except (Refused, HandleTaken):
             await self._unclaim(claims)
             raise

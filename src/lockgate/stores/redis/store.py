@@ -56,6 +56,7 @@ _RESET: Final = Script("reset.lua", None, ("organization", "windows", "limits"))
 
 _CLOCKS: Final = range(0, 16384, 1024)
 """Slots spread over all servers, any of which can tell the time."""
+_ENTERED_AT_MOST: Final = 1000
 _LOOKS: Final = 5
 """Steps of a walk over all names before a start goes on without having found an organization."""
 _DURABILITY: Final = re.compile(r"replicas:([1-9][0-9]?)")
@@ -127,6 +128,7 @@ class RedisStore(Rows):
         )
         self.io: IoMode = self.clients.io
         self._key_hints = BoundedDict[str, KeyHint](AT_MOST)
+        self._entered = BoundedDict[tuple[bytes, str], None](_ENTERED_AT_MOST)
         self._nodes = CircuitBreakers(type(self).__name__)
         self._is_cluster = any(each is not None and each.kind == "cluster" for each in servers)
 
