@@ -22,7 +22,8 @@ from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.stores.key_value import RecordStore, record
 from lockgate.stores.memory.keys import LocalKeys
 from lockgate.stores.redis import RedisStore, codec
-from lockgate.stores.redis import keys as redis_keys
+from lockgate.stores.redis import rows as redis_rows
+from lockgate.stores.rows import REMOVED_AT_MOST
 from tests.testing.test_records import Counted
 from tests.web.driving import Bench, ask
 
@@ -329,14 +330,15 @@ async def test_redis_reads_the_keys_that_are_asked_for(
         some = range(start, start + 500)
         await asyncio.gather(*(store.insert(drafts[n], None, NOW + n * 1000) for n in some))
     decoded: list[int] = []
-    monkeypatch.setattr(redis_keys, "read_keys", counting(decoded))
+    monkeypatch.setattr(redis_rows, "read_keys", counting(decoded))
     page = await store.list("org_1", 100)
     assert [key.id for key in page] == [made.id for made in drafts[:-101:-1]]
     after = Position(page[-1].created_at, page[-1].id)
     assert len(await store.list("org_1", 100, after)) == 100
     live = min(100, pile // 100)
     assert len(await store.list_live("org_1", 100, None, LATER)) == live
-    assert decoded == [100, 100, live]
+    assert decoded[:2] == [100, 100]
+    assert decoded[2] <= 100
     with pytest.raises(KeyLimitReached):
         await store.insert(draft(), pile // 100, LATER + pile * 1000)
     decoded.clear()
@@ -344,8 +346,9 @@ async def test_redis_reads_the_keys_that_are_asked_for(
     while removed < 500:
         step = await store.remove_ended(DAY, LATER + 2 * DAY, cursor)
         cursor, removed, steps = step.cursor, removed + step.removed, steps + 1
-        assert step.removed <= 50
-    assert decoded and max(decoded) <= 50
+        assert step.removed <= REMOVED_AT_MOST
+    assert decoded
+    assert max(decoded) <= REMOVED_AT_MOST
     await store.close()
 
 

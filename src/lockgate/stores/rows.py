@@ -193,7 +193,8 @@ class Commit(NamedTuple):
     """The organization."""
     id: str
     """Identifies the commit (D33): a store that has made it answers a repetition as it answered
-    first, and changes nothing, as long as it remembers the id (:data:`REMEMBERED`). ASCII."""
+    first, and changes nothing, as long as it remembers the id (:data:`REMEMBERED`). Hexadecimal
+    digits."""
     writes: tuple[Write, ...] = ()
     revoke_all: bool = False
     """Set ``revoked_at`` of every live key."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from lockgate.stores.redis.accounts import _REGISTER, _REMOVE_UNCLAIMED
 from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
@@ -30,6 +29,7 @@ from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
 from lockgate.stores.answers import OutcomeUnknown, StoreError, Usage
 from lockgate.stores.redis import RedisStore
+from lockgate.stores.redis.rows import _COMMIT, _REMOVE_UNUSED
 from lockgate.stores.redis.transport.commands import Call
 from lockgate.stores.resilience.store import ResilientStore
 from tests.patience import SHORT, SLACK
@@ -486,7 +486,7 @@ def test_index_entries_of_a_half_done_registration_hide_no_account(
 ) -> None:
     """The index has entries without a record: pages still have the requested length."""
     store = opened(kind)
-    script = _REGISTER.by_digest
+    script = _COMMIT.by_digest
     monkeypatch.setattr(store, "_ask", failing_at(store, script))
     for number in range(5):
         half = draft_of(new_key(), f"org_a{number}")
@@ -552,7 +552,7 @@ def test_a_removal_that_does_not_come_about_changes_nothing(
     run(store.register(account(), draft_of(made), NOW))
     run(store.insert(second, None, NOW))
     before = run(store.account("org_1")), run(store.list("org_1", 9))
-    monkeypatch.setattr(store, "_ask", failing_at(store, _REMOVE_UNCLAIMED.by_digest))
+    monkeypatch.setattr(store, "_ask", failing_at(store, _REMOVE_UNUSED.by_digest))
     with pytest.raises(StoreError):
         run(store.remove_unclaimed(0, 9, NOW + MINUTE))
     monkeypatch.undo()

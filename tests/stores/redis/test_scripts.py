@@ -5,12 +5,11 @@ from __future__ import annotations
 from importlib.resources import files
 
 from lockgate.stores.redis import (
-    accounts,
     admission,
     cache,
     change_counter,
     key_hints,
-    keys,
+    rows,
     store,
     usage,
 )
@@ -20,7 +19,7 @@ from .backends import server
 
 SCRIPTS = {
     f"{module.__name__}.{name}": script
-    for module in (accounts, admission, cache, change_counter, key_hints, keys, store, usage)
+    for module in (admission, cache, change_counter, key_hints, rows, store, usage)
     for name, script in vars(module).items()
     if isinstance(script, Script)
 }

@@ -49,6 +49,7 @@ from .codec import (
     read_change,
     read_claim,
     read_key,
+    read_keys,
     read_placement,
     read_usage,
     write_account,
@@ -238,9 +239,8 @@ class Rows(Directory, Histories, Cache):
             call = place.call(_FIELDS, number(now), *(names or [b"plan"]))
             at, *found = await self._ask(call)
             found = found if names else []
-        pairs = zip(found[::2], found[1::2], strict=True)
-        rows = [(read_key(record, usage), record) for record, usage in pairs if record is not None]
-        return _Kept([*rows], int(at))
+        records = (record for record in found[::2] if record is not None)
+        return _Kept([*zip(read_keys(found), records, strict=True)], int(at))
 
     async def _hinted(
         self,
@@ -312,7 +312,7 @@ class Rows(Directory, Histories, Cache):
             await self._count_change()
             return Outcome("done", await self._at(now))
         try:
-            claims = await self._enter(commit)
+            claims = await self._enter(commit, now)
         except HandleTaken:
             return Outcome("taken", await self._at(now))
         try:
@@ -373,7 +373,7 @@ class Rows(Directory, Histories, Cache):
                 await self._ask(command(place.slot, *words, repeatable=True))
         return answer
 
-    async def _enter(self, commit: Commit) -> list[_Claim]:
+    async def _enter(self, commit: Commit, now: int | None) -> list[_Claim]:
         """Claim the handles of new rows, and enter hints of accounts; return the claims.
 
         Raises:
@@ -391,8 +391,8 @@ class Rows(Directory, Histories, Cache):
                 for name in self._hints(new) - self._hints(old):
                     if (name, commit.owner) in self._entered:
                         continue  # By an attempt before this one, which must not lose every race.
-                    now = await self._time(place.slot)
-                    at = _hinted_at(cast(Account, stamped(new, now)))
+                    present = await self._time(place.slot) if now is None else now
+                    at = _hinted_at(cast(Account, stamped(new, present)))
                     # An account that exists keeps the instant at which it was entered.
                     await self._ask(_enter(name, at, commit.owner, b"NX"))
                     self._entered[name, commit.owner] = None
@@ -427,7 +427,7 @@ class Rows(Directory, Histories, Cache):
         limit = number(until), number(REMOVED_AT_MOST)
         unlogged = await self._ask(place.call(_REMOVE_CHANGES, *limit))
         _, *found = await self._ask(place.call(_ENDED, *limit))
-        due = [read_key(record, None) for record in found[::2] if record is not None]
+        due = read_keys(found)
         names = [self._names.handle(key.handle) for key in due]
         await together(self._ask(command(slot_of(n), b"SET", n, REMOVED)) for n in names)
         values = commit.id.encode(), number(now), b"", *(write(key.id) for key in due)

@@ -17,21 +17,40 @@
 local MADE, MADE_AT_MOST, MADE_FOR = 'made', 16, 60000000
 local STAMP = '-1'
 
+-- Return each commit that was made lately: its id, its instant and the keys that it ended.
+local function commits()
+  return string.gmatch(redis.call('HGET', KEYS[1], MADE) or '', '(%x+) (%d+) (%d+)')
+end
+
 -- Return the instant of the commit with an id, and the keys that it ended; nil if it was not made lately.
 local function made_before(id)
-  local made = redis.call('HGET', KEYS[1], MADE)
-  return string.match(made or '', id .. ' (%d+) (%d+)')
+  for one, at, ended in commits() do
+    if one == id then
+      return at, ended
+    end
+  end
 end
 
 -- Remember a commit, and the latest ones before it.
 local function remember(id, now, ended)
   local made = { id .. ' ' .. whole_number(now) .. ' ' .. ended }
-  for one, at, keys in string.gmatch(redis.call('HGET', KEYS[1], MADE) or '', '(%x+) (%d+) (%d+)') do
+  for one, at, keys in commits() do
     if #made < MADE_AT_MOST and tonumber(at) > now - MADE_FOR then
       made[#made + 1] = one .. ' ' .. at .. ' ' .. keys
     end
   end
   redis.call('HSET', KEYS[1], MADE, table.concat(made, ' '))
+end
+
+-- Remove the hash if it has no more than what commits and usage leave there.
+local function tidy()
+  local rest = redis.call('HLEN', KEYS[1])
+  for _, field in ipairs({ 'id', MADE, 'marks' }) do
+    rest = rest - redis.call('HEXISTS', KEYS[1], field)
+  end
+  if rest == 0 then
+    redis.call('DEL', KEYS[1])
+  end
 end
 
 -- Return the record of a key or an account with the instant of the step for each STAMP.
@@ -143,6 +162,7 @@ local function remove()
       end
     end
     remember(ARGV[1], now, ended)
+    tidy()
   end
   return { 'done', at, tostring(ended) }
 end
@@ -188,5 +208,6 @@ local function remove_unused()
   redis.call('DEL', KEYS[2], KEYS[3], KEYS[4])
   log_change(now, ARGV[3])
   remember(ARGV[1], now, keys)
+  tidy()
   return { 'done', whole_number(now), tostring(keys), 'gone' }
 end
