@@ -205,12 +205,12 @@ class Late(MemoryStore):
         self.made = 0
         self.all_made = asyncio.Event()
 
-    async def hit(self, *arguments: Any) -> Reading:
+    async def hit(self, *arguments: Any, **options: Any) -> Reading:
         self.made += 1
         if self.made == 32:
             self.all_made.set()
         await self.all_made.wait()
-        return await super().hit(*arguments)
+        return await super().hit(*arguments, **options)
 
 
 async def test_addresses_of_a_48_that_are_charged_at_once_are_counted_together_D40() -> None:
