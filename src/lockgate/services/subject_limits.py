@@ -1,9 +1,9 @@
 """Named limits by a subject outside any organization: an address, a user, a host's own (D40)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import lru_cache
 from logging import WARNING
-from typing import Final
+from typing import Any, Final
 
 from ..clock import Clock, wall_clock
 from ..core.client_address import network_of
@@ -88,7 +88,9 @@ class SubjectLimits:
         """Return the name by which a store keeps the windows of a subject."""
         return f"limit:{self._peppers.pseudonym('limit', f'{kind} {subject}')}"
 
-    async def charge(self, kind: str, subject: str, limits: Iterable[Limit], cost: int) -> None:
+    def charge(
+        self, kind: str, subject: str, limits: Iterable[Limit], cost: int
+    ) -> Coroutine[Any, Any, None]:
         """Charge the limits of one subject, all or none.
 
         Those whose new subjects this process counts alone are charged before the others, and stay
@@ -105,13 +107,17 @@ class SubjectLimits:
             StoreUnavailable: the store did not answer, and local limits do not apply.
         """
         network = network_of(subject) if kind == "address" and ":" in subject else None
-        given = tuple(limits)
-        if network is None:
-            await self._charge(self.owner(kind, subject), given, cost)
-            return
+        owner, given = self.owner(kind, subject), tuple(limits)
+        if network is None:  # One coroutine, since each further one costs a microsecond.
+            return self._charge(owner, given, cost)
+        return self._charge_of_network(network, owner, given, cost)
+
+    async def _charge_of_network(
+        self, network: str, owner: str, given: tuple[Limit, ...], cost: int
+    ) -> None:
         self._hold_network(network, given, cost)
         try:
-            await self._charge(self.owner(kind, subject), given, cost)
+            await self._charge(owner, given, cost)
             # An address that is refused costs its neighbours nothing.
             self._count_network(network, given, cost)
         finally:
