@@ -77,20 +77,25 @@ async def received(store: SqlStore, sender: SqlStore, ids: list[str]) -> list[st
     """What a listener receives of some recalls, and of those before; the last is repeated."""
     heard: list[str] = []
     lasts: list[None] = []
-    sent = asyncio.Event()
+    begun, sent = asyncio.Event(), asyncio.Event()
 
     async def listen(recalls: AsyncGenerator[str | None]) -> None:
         async for organization in recalls:
+            if organization == "begin":
+                begun.set()
             if organization == ids[-1] and sent.is_set():
                 lasts.append(None)
                 if len(lasts) > 1:  # Those that are found by one look have no order.
                     return
-            if organization not in (None, ids[-1]):
+            if organization not in (None, "begin", ids[-1]):
                 heard.append(organization)
 
     recalls = store.recalls()
     listening = asyncio.create_task(listen(recalls))
     async with asyncio.timeout(_PATIENCE):
+        while not begun.is_set():  # A recall before the listener is connected may be lost.
+            await asyncio.to_thread(run, sender.organization_changed("begin"))
+            await asyncio.sleep(0.01)
         for id in ids[:-1]:
             await asyncio.to_thread(run, sender.organization_changed(id))
         sent.set()
