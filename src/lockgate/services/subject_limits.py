@@ -1,9 +1,9 @@
 """Named limits by a subject outside any organization: an address, a user, a host's own (D40)."""
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from logging import WARNING
-from typing import Any, Final
+from typing import Final
 
 from ..clock import Clock, wall_clock
 from ..core.client_address import network_of
@@ -88,9 +88,7 @@ class SubjectLimits:
         """Return the name by which a store keeps the windows of a subject."""
         return f"limit:{self._peppers.pseudonym('limit', f'{kind} {subject}')}"
 
-    def charge(
-        self, kind: str, subject: str, limits: Iterable[Limit], cost: int
-    ) -> Coroutine[Any, Any, None]:
+    async def charge(self, kind: str, subject: str, limits: Iterable[Limit], cost: int) -> None:
         """Charge the limits of one subject, all or none.
 
         Those whose new subjects this process counts alone are charged before the others, and stay
@@ -107,33 +105,27 @@ class SubjectLimits:
             StoreUnavailable: the store did not answer, and local limits do not apply.
         """
         network = network_of(subject) if kind == "address" and ":" in subject else None
-        owner, given = self.owner(kind, subject), tuple(limits)
-        if network is None:  # One coroutine, since each further one costs a microsecond.
-            return self._charge(owner, given, cost)
-        return self._charge_of_network(network, owner, given, cost)
-
-    async def _charge_of_network(
-        self, network: str, owner: str, given: tuple[Limit, ...], cost: int
-    ) -> None:
-        self._hold_network(network, given, cost)
+        given = tuple(limits)
+        if network is not None:
+            self._hold_network(network, given, cost)
         try:
-            await self._charge(owner, given, cost)
-            # An address that is refused costs its neighbours nothing.
-            self._count_network(network, given, cost)
+            owner, clock = self.owner(kind, subject), self._clock
+            now = wall_clock() if clock is None else clock()
+            shared = tuple([one for one in given if not self._charge_alone(owner, one, cost, now)])
+            if shared:
+                named = windows_of(shared)
+                with asking(self._events):
+                    reading = await self._store.hit(
+                        owner, (), cost, None if clock is None else now, named
+                    )
+                if not reading.allowed:
+                    raise rate_limit_exceeded((), reading, cost, named.at(reading.now))
+                self._tell(owner, named, reading, cost)
+            if network is not None:  # An address that is refused costs its neighbours nothing.
+                self._count_network(network, given, cost)
         finally:
-            self._release_network(network, cost)
-
-    async def _charge(self, owner: str, limits: tuple[Limit, ...], cost: int) -> None:
-        shared = tuple([one for one in limits if not self._charge_alone(owner, one, cost)])
-        if not shared:
-            return
-        named = windows_of(shared)
-        now = self._clock() if self._clock else None
-        with asking(self._events):
-            reading = await self._store.hit(owner, (), cost, now, named)
-        if not reading.allowed:
-            raise rate_limit_exceeded((), reading, cost, named.at(reading.now))
-        self._tell(owner, named, reading, cost)
+            if network is not None:
+                self._release_network(network, cost)
 
     def _hold_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
         """Hold units of a /48 while one of its addresses is charged, which may take a round trip.
@@ -162,7 +154,7 @@ class SubjectLimits:
         with self._lock:
             self._networks.count(network, _of_network(limits).at(now), now, cost)
 
-    def _charge_alone(self, owner: str, limit: Limit, cost: int) -> bool:
+    def _charge_alone(self, owner: str, limit: Limit, cost: int, now: int) -> bool:
         """Charge a new subject in this process, if the limit has no room for it in the store.
 
         Returns:
@@ -171,7 +163,6 @@ class SubjectLimits:
         Raises:
             RateLimitExceeded: a window is full.
         """
-        now = (self._clock or wall_clock)()
         with self._lock:
             new = self._new.get(limit.name) or self._new_of(limit.name)
             subject = hash((limit.name, owner))
