@@ -68,7 +68,7 @@ from .web.operations import table
 from .web.operations.operation import Endpoint, Reply
 from .web.operations.table import endpoints, refused
 from .web.protection import audit, combined_rules
-from .web.requirements import OPERATIONS, admitted, mark, watched
+from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.starlette_cors import Preflights
 from .web.starlette_errors import answer_refusals, starlette_in
@@ -392,7 +392,7 @@ class _Operations:
         self._by_method = by_method
         self._guarded = GateMiddleware(self._answer, gate)
         self._guarded.guard.audited = True  # It has no other routes.
-        setattr(self, OPERATIONS, gate)
+        declare(self, operations_of=gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guarded(scope, receive, send)

@@ -34,7 +34,7 @@ from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import NO_GATE, audit, combined_rules, extra
 from .web.request import RequestView
-from .web.requirements import AT_MOUNT, admitted, mark, required, watched
+from .web.requirements import admitted, declaration, mark, required, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiRequest
 from .web.wsgi_response import text
@@ -268,7 +268,7 @@ def routes() -> Iterator[ServedRoute]:
     else:
         found |= dict.fromkeys(_walk(patterns, ""))
     for template, view in found:
-        bare = template.removesuffix("/{path:path}") if hasattr(view, AT_MOUNT) else ""
+        bare = template.removesuffix("/{path:path}") if declaration(view).is_at_mount else ""
         for path in filter(None, (template, bare)):
             for method in _methods(view):
                 rule, identity = _required(view, method), _identity(view, method)

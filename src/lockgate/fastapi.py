@@ -35,7 +35,7 @@ from .web.operations.openapi import (
 from .web.operations.operation import Endpoint
 from .web.operations.table import endpoints_of
 from .web.protection import EXTENSION, audit, combined_rules, extra
-from .web.requirements import REQUIRES, admitted
+from .web.requirements import admitted, declare
 from .web.shadow import Shadow
 from .web.starlette_errors import error_handlers as starlette_handlers
 from .web.starlette_errors import from_the_router, response_to
@@ -171,7 +171,7 @@ class _Requirement(_Scheme):
     def __init__(self, rule: Rule) -> None:
         super().__init__("key", HTTPBearer(description="An API key."))
         self._rule = rule
-        setattr(self, REQUIRES, rule)
+        declare(self, rule=rule)
 
     async def __call__(self, connection: HTTPConnection) -> Caller:
         return admitted(self._rule, connection.scope, connection.scope.get("endpoint"))

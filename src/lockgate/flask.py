@@ -24,7 +24,7 @@ from .web.entry import entry_in, gate_in, principal_of
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
-from .web.requirements import OPERATIONS, admitted, mark, watched
+from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiRequest, body_reader, unreadable
 from .web.wsgi_response import text
@@ -274,7 +274,7 @@ def _mount(
         request.environ[PARAMS] = params
         return current_app.response_class.from_app(guarded, request.environ)
 
-    setattr(view, OPERATIONS, gate)
+    declare(view, operations_of=gate)
 
     def mount(state: BlueprintSetupState) -> None:
         if state.url_prefix:

@@ -32,7 +32,7 @@ from .web.entry import entry_in, gate_in
 from .web.operations.operation import Reply
 from .web.operations.table import endpoints, refused
 from .web.protection import NO_GATE, audit, combined_rules, extra
-from .web.requirements import OPERATIONS, REQUIRES, admitted, watched
+from .web.requirements import admitted, declaration, declare, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text
 
@@ -189,7 +189,7 @@ def requires(
         if not watched(held):
             admitted(rule, held, handler.handler_name)
 
-    setattr(check, REQUIRES, rule)
+    declare(check, rule=rule)
     return check
 
 
@@ -211,7 +211,7 @@ def _handler(gate: Gate, path: str, operation: ASGIApp, methods: list[str]) -> H
         scope = cast(Scope, request.scope)
         return _response(await reply_of(operation, scope, request.path_params, request.body))
 
-    setattr(operate, OPERATIONS, gate)
+    declare(operate, operations_of=gate)
     taken: Any = [*methods, "HEAD"] if "GET" in methods else methods
     template = _PARAMETER.sub(r"{\1:str}", path)
     return http_route(template, http_method=taken, status_code=200, include_in_schema=False)(
@@ -238,7 +238,7 @@ def routes(app: Litestar) -> Iterator[ServedRoute]:
             list(route.route_handlers) if isinstance(route, HTTPRoute) else [route.route_handler]
         )
         for handler in handlers:
-            gate = getattr(handler.fn, OPERATIONS, None)
+            gate = declaration(handler.fn).operations_of
             for method in _methods(route, handler):
                 for rule in _declared(handler):
                     yield ServedRoute(method, path, None, rule, _view(handler), gate)
@@ -252,7 +252,7 @@ def _methods(route: object, handler: Any) -> list[str]:
 
 def _declared(handler: Any) -> list[Rule | None]:
     """Return the rules that the guards of a handler declare; [None]: there are none."""
-    rules = [getattr(guard, REQUIRES, None) for guard in handler.resolve_guards()]
+    rules = [declaration(guard).rule for guard in handler.resolve_guards()]
     return [rule for rule in rules if rule is not None] or [None]
 
 

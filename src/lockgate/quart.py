@@ -27,7 +27,7 @@ from .web.guard import PREFLIGHT, Guard
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
-from .web.requirements import OPERATIONS, admitted, mark, watched
+from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text
 
@@ -185,7 +185,7 @@ def _mount(path: str, operation: ASGIApp, gate: Gate) -> Callable[[BlueprintSetu
 
         return _response(await reply_of(operation, cast(Any, request).scope, params, read))
 
-    setattr(view, OPERATIONS, gate)
+    declare(view, operations_of=gate)
 
     def mount(state: BlueprintSetupState) -> None:
         if state.url_prefix:

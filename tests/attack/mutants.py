@@ -103,7 +103,7 @@ def declared_costs_of_methods_are_not_charged() -> None:
     """Fault 6: the requirement of a class's method is checked there, and its cost not charged."""
 
     def required(endpoint: object, _: str) -> Rule | None:
-        return getattr(endpoint, requirements.REQUIRES, None)
+        return requirements.declaration(endpoint).rule
 
     _everywhere("required", required)
     _everywhere("admitted", _checks_the_scope_alone)

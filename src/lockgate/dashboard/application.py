@@ -36,7 +36,7 @@ from ..web.entry import Measured, entry_in
 from ..web.operations.operation import ReadBody, Reply
 from ..web.operations.table import refused
 from ..web.request import SAFE_METHODS, RequestView
-from ..web.requirements import AT_MOUNT, REQUIRES
+from ..web.requirements import declare
 from . import account_pages, drafts, key_forms, key_pages, operator_pages, usage_pages
 from .forms import TOKEN_FIELD, Form
 from .options import Options
@@ -164,8 +164,8 @@ class _AsgiPages:
         self._site = site
         self._guarded = asgi.GateMiddleware(self._answer, site.gate, _RULES)
         self._guarded.guard.audited = True  # It has no other routes.
-        setattr(self, REQUIRES, _OPEN)
-        setattr(self, AT_MOUNT, True)  # Starlette leads there from the path without a slash.
+        # Starlette leads there from the path without a slash.
+        declare(self, rule=_OPEN, is_at_mount=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._guarded(scope, receive, send)

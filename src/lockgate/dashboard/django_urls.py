@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message
 from ..core.access_rule import Rule
 from ..errors import ConfigurationError
 from ..web.django_responses import response_of
-from ..web.requirements import AT_MOUNT, REQUIRES
+from ..web.requirements import declare
 
 _OPEN: Final = Rule(public=True, answers_refusals=True)
 """The pages verify sessions themselves, and refuse requests by pages."""
@@ -42,8 +42,8 @@ def urls(pages: ASGIApp | WSGIApplication) -> list[URLPattern]:
         )
     awaits = iscoroutinefunction(getattr(pages, "__call__", None))  # noqa: B004 - asks for its kind
     view: Callable[..., Any] = _awaited(cast(ASGIApp, pages)) if awaits else _threaded(pages)
-    setattr(view, REQUIRES, _OPEN)
-    setattr(view, AT_MOUNT, True)  # Django's CommonMiddleware leads there from the bare path.
+    # Django's CommonMiddleware leads there from the bare path.
+    declare(view, rule=_OPEN, is_at_mount=True)
     return [re_path(r"^(?P<path>.*)$", view, name="lockgate-dashboard")]
 
 

@@ -2,34 +2,57 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..core.access_rule import ANY_KEY, Rule, both
 from ..core.request_paths import Pattern
 from ..core.rule_book import RuleBook, same_host
 from ..errors import ConfigurationError, MissingAuth
+from ..gate import Gate
 from ..principal import Caller
 from .entry import Entry, entry_in
 from .operations.table import check
 
-REQUIRES: Final = "__lockgate_rule__"
-"""The attribute of an endpoint, or of a dependency, that holds the rule it declares."""
-OPERATIONS: Final = "__lockgate_operations__"
-"""The attribute of an endpoint of lockgate's own operations that holds their gate."""
-AT_MOUNT: Final = "__lockgate_at_mount__"
-"""The attribute of an endpoint below a mount to which the mount's path leads even without its
-slash; the rule of both is the same."""
-_GUARDED: Final = "__lockgate_guarded__"
-"""The attribute of a function that holds its decorated form, which must be served instead."""
-_SERVED: Final = "__lockgate_served__"
-"""The attribute of a decorated function that an application serves."""
+_ATTRIBUTE: Final = "__lockgate__"
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """What lockgate knows of an endpoint or a dependency, in its attribute ``__lockgate__``."""
+
+    rule: Rule | None = None
+    """The rule that it declares."""
+    operations_of: Gate | None = None
+    """The gate of which it is one of lockgate's own operations."""
+    is_at_mount: bool = False
+    """Whether the path of the mount that it is below leads to it even without its slash, by the
+    same rule."""
+    guarded: Callable[..., Any] | None = None
+    """Its decorated form, which must be served instead."""
+    is_served: bool = False
+    """Whether an application serves it, if it is the decorated form of a function."""
+
+
+_NOTHING: Final = Declaration()
+
+
+def declaration(endpoint: object) -> Declaration:
+    """Return what was declared at an endpoint or a dependency."""
+    found: Declaration = getattr(endpoint, _ATTRIBUTE, _NOTHING)
+    return found
+
+
+def declare(endpoint: object, **fields: Any) -> None:
+    """Set fields of the declaration of an endpoint or a dependency."""
+    setattr(endpoint, _ATTRIBUTE, replace(declaration(endpoint), **fields))
 
 
 def mark(function: Callable[..., Any], guarded: Callable[..., Any], rule: Rule) -> None:
     """Note at both functions that ``requires`` made the second of the first."""
-    setattr(guarded, REQUIRES, rule)
+    declare(guarded, rule=rule)
     with suppress(AttributeError):  # A method or a partial has no attributes of its own.
-        setattr(function, _GUARDED, guarded)
+        declare(function, guarded=guarded)
 
 
 def required(endpoint: object, method: str, function: str | None = None) -> Rule | None:
@@ -42,11 +65,11 @@ def required(endpoint: object, method: str, function: str | None = None) -> Rule
         method: the method of HTTP.
         function: the name of the class's function for it; None: the method in lower case.
     """
-    rule: Rule | None = getattr(endpoint, REQUIRES, None)
+    rule = declaration(endpoint).rule
     if rule is not None:
         return rule
     kind = endpoint if isinstance(endpoint, type) else getattr(endpoint, "view_class", None)
-    return getattr(getattr(kind, function or method.lower(), None), REQUIRES, None)
+    return declaration(getattr(kind, function or method.lower(), None)).rule
 
 
 def check_decorators(endpoints: Iterable[tuple[str, object]]) -> None:
@@ -63,11 +86,11 @@ def check_decorators(endpoints: Iterable[tuple[str, object]]) -> None:
     """
     served = list(endpoints)
     for _, endpoint in served:
-        if hasattr(endpoint, REQUIRES):
-            setattr(endpoint, _SERVED, True)
+        if declaration(endpoint).rule is not None:
+            declare(endpoint, is_served=True)
     for where, endpoint in served:
-        guarded = None if hasattr(endpoint, REQUIRES) else getattr(endpoint, _GUARDED, None)
-        if guarded is not None and not hasattr(guarded, _SERVED):
+        rule, guarded = declaration(endpoint).rule, declaration(endpoint).guarded
+        if rule is None and guarded is not None and not declaration(guarded).is_served:
             raise ConfigurationError(
                 f"{where} serves a function without its decorator: put @requires directly above "
                 "the function, below the line that makes it a route."

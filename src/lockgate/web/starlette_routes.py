@@ -23,7 +23,7 @@ from .asgi_response import refuse
 from .audit import ServedRoute, view_of
 from .entry import ENTRY, entry_in
 from .guard import Guard
-from .requirements import AT_MOUNT, OPERATIONS, REQUIRES, check_decorators, required
+from .requirements import check_decorators, declaration, required
 from .starlette_errors import answer_refusals, starlette_in
 
 _METHODS: Final = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
@@ -193,11 +193,11 @@ def _served(router: Router) -> Iterator[ServedRoute]:
         for method in place.methods:
             asked = [required(endpoint, method), *_dependencies(route)]
             view = view_of(endpoint)
-            gate = getattr(endpoint, OPERATIONS, None)
-            bare = place.path.removesuffix("/{path:path}") if hasattr(endpoint, AT_MOUNT) else ""
+            known = declaration(endpoint)
+            bare = place.path.removesuffix("/{path:path}") if known.is_at_mount else ""
             for path in filter(None, (place.path, bare)):
                 for rule in asked:
-                    yield ServedRoute(method, path, place.host, rule, view, gate)
+                    yield ServedRoute(method, path, place.host, rule, view, known.operations_of)
 
 
 def _dependencies(route: BaseRoute) -> Iterator[Rule]:
@@ -205,7 +205,7 @@ def _dependencies(route: BaseRoute) -> Iterator[Rule]:
     waiting = [dependant] if (dependant := getattr(route, "dependant", None)) else []
     while waiting:
         dependant = waiting.pop()
-        rule = getattr(dependant.call, REQUIRES, None)
+        rule = declaration(dependant.call).rule
         if rule is not None:
             yield rule
         waiting += dependant.dependencies

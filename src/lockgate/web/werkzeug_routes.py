@@ -12,7 +12,7 @@ from werkzeug.routing import Rule as UrlRule
 from .audit import ServedRoute, arguments_of, view_of
 from .entry import entry_in
 from .request import RequestView
-from .requirements import OPERATIONS, check_decorators, required
+from .requirements import check_decorators, declaration, required
 
 _PARAMETER: Final = re.compile(r"<(?:(\w+)(?:\(.*?\))?:)?(\w+)>")
 
@@ -58,7 +58,7 @@ def routes(app: Application) -> Iterator[ServedRoute]:
         view = None if route.redirect_to is not None else _view(endpoint)
         for method in _methods(route):
             asked = required(endpoint, method)
-            gate = getattr(endpoint, OPERATIONS, None)
+            gate = declaration(endpoint).operations_of
             yield ServedRoute(method, _path(route), host_of(app, route), asked, view, gate)
 
 
