@@ -29,7 +29,7 @@ from .core.rate_limit_headers import (
 from .core.row_seals import is_current, resealed_key
 from .core.same_origin import origin_of
 from .core.scopes import Catalogue, Requirement, requirement
-from .core.sliding_window import LARGEST, Reading
+from .core.sliding_window import LARGEST, Reading, Window
 from .core.usage_history import By
 from .errors import (
     AddressNotAllowed,
@@ -99,6 +99,9 @@ _ACCEPTS: Final = (
     "The gate has KeyOptions({0}=True): whoever can write to the store can create keys. Take it "
     "out as soon as gate.keys.census() counts no 'sha256' and no 'unsealed' any more."
 )
+
+_UNREAD: Final = Reading(True, 0, (), None, 0, None, None, 0)
+"""The reading of a principal that is not charged yet."""
 
 # Bound at module level: a global lookup is cheaper than an attribute lookup per request.
 _ADMITTED: Final = Verdict.ADMITTED
@@ -609,28 +612,62 @@ class Gate:
         organization = session.organization
         if not is_id(organization):
             raise NoOrganization
-        now = self.clock() if self.clock else None
         with within(self._patience.seconds(self._deadline)), asking(self.events):
             plan = await self.organizations.plan(organization)
-            named = bound(limits + plan.limits, None) if limits or plan.limits else None
+            principal = Principal(organization, None, session, plan, _UNREAD)
             if charged:
-                reading = await self.store.hit(organization, plan.windows, cost, now, named)
+                named = bound(limits + plan.limits, None) if limits or plan.limits else None
+                principal = await self.charge(principal, plan.windows, named, cost, str, "")
             else:
-                reading = await self._peek(organization, plan, now)
-        named = named and named.at(reading.now, organization)
-        of_plan = of_plan_alone(reading, plan.windows) if named else reading
-        principal = Principal(organization, None, session, plan, of_plan)
-        if charged and not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
-            raise self.refused(refusal, principal)
-        if charged:
-            if named is not None:
-                self.tell_quotas(organization, named, reading, cost)
-            self.meter(principal, cost, str, "", named)
+                principal = principal._replace(reading=await self._peek(organization, plan))
         lacking = None if requires is None else requires.lacking(session.scopes)
         if lacking is not None:
             raise self.refused(InsufficientScope(lacking, of_session=True), principal)
         self._admitted(plan.name)
+        return principal
+
+    async def charge(
+        self,
+        principal: Principal,
+        windows: tuple[Window, ...],
+        limits: LimitWindows | None,
+        cost: int,
+        address_of: Callable[[Client], str],
+        client: Client,
+    ) -> Principal:
+        """Charge the organization of a verified caller, and return the caller with the reading.
+
+        Args:
+            principal: the caller.
+            windows: those of its plan, or none where they were charged before.
+            limits: the named limits that it is charged for in the same step.
+            cost: units to take from each window.
+            address_of: as for :meth:`meter`.
+            client: the caller, as ``address_of`` takes it.
+
+        Raises:
+            RateLimitExceeded: a window is full; nothing was charged.
+            StoreUnavailable: the store did not answer.
+        """
+        organization, key, _, plan, _ = principal
+        now = self.clock() if self.clock else None
+        with within(self._patience.seconds(self._deadline)), asking(self.events):
+            reading = await self.store.hit(organization, windows, cost, now, limits)
+        if limits is not None:
+            limits = limits.at(reading.now, organization)
+        if windows:
+            principal = principal._replace(reading=of_plan_alone(reading, windows))
+        if not reading.allowed:
+            refusal = rate_limit_exceeded(windows, reading, cost, limits, plan.ends_of_windows)
+            raise self.refused(refusal, principal)
+        if limits is not None:
+            self.tell_quotas(organization, limits, reading, cost)
+        if windows:
+            self.meter(principal, cost, address_of, client, limits)
+        elif limits is not None and self.recorder is not None:
+            handle = None if key is None else key.handle
+            units = dict.fromkeys(limits.names, cost)
+            self.recorder.used(organization, handle, units, reading.now)
         return principal
 
     def know_limits(self, limits: Iterable[Limit]) -> None:
@@ -697,8 +734,9 @@ class Gate:
             LimitUsage(one.limit.name, one.window, one.used, one.most, one.held) for one in held
         )
 
-    async def _peek(self, organization: str, plan: Plan, now: int | None) -> Reading:
+    async def _peek(self, organization: str, plan: Plan) -> Reading:
         """Return the reading of windows, or of the local limits while the store is away."""
+        now = self.clock() if self.clock else None
         try:
             return await self.store.peek(organization, plan.windows, now)
         except Exception as failure:

@@ -7,7 +7,6 @@ from logging import WARNING
 from typing import Final, cast
 
 from ..core.access_rule import ANY_KEY, Rule
-from ..core.limit_hits import of_plan_alone
 from ..core.limits import Limit, bound
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.request_paths import Pattern
@@ -30,7 +29,6 @@ from ..gate import Gate
 from ..principal import Principal
 from ..services.acting_organization import acting
 from ..services.concurrency import ConcurrencySlot
-from ..services.store_errors import asking
 from ..sessions import verifies_offline
 from .cached_responses import CachedResponses
 from .entry import Entry
@@ -224,7 +222,7 @@ class Guard:
                     principal, rule.cost - spent, caller
                 )
             if len(entry.limits) > len(held.limits):
-                await self._charge_limits(principal, rule, held.limits)
+                await self._charge_limits(principal, rule, held.limits, caller)
             table.check(rule, principal)
             self._check_method(rule, principal)
         except Refusal as refusal:
@@ -389,43 +387,20 @@ class Guard:
 
     async def _charge(self, principal: Principal, cost: int, caller: RequestView) -> Principal:
         """Charge a principal's organization; return the principal with the new reading."""
-        gate, plan = self.gate, principal.plan
-        now = gate.clock() if gate.clock else None
-        key = principal.key
+        plan, key = principal.plan, principal.key
         named = bound(plan.limits, None if key is None else key.id, key.limits if key else ())
-        with asking(gate.events):
-            reading = await self._store.hit(principal.organization, plan.windows, cost, now, named)
-        named = named and named.at(reading.now, principal.organization)
-        principal = principal._replace(reading=of_plan_alone(reading, plan.windows))
-        if not reading.allowed:
-            refusal = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
-            raise gate.refused(refusal, principal)
-        if named is not None:
-            gate.tell_quotas(principal.organization, named, reading, cost)
-        gate.meter(principal, cost, self._address_of, caller, named)
-        return principal
+        return await self.gate.charge(
+            principal, plan.windows, named, cost, self._address_of, caller
+        )
 
     async def _charge_limits(
-        self, principal: Principal, rule: Rule, charged: tuple[Limit, ...]
+        self, principal: Principal, rule: Rule, charged: tuple[Limit, ...], caller: RequestView
     ) -> None:
         """Charge a principal for the named limits of a rule that no gate outside has charged."""
-        gate, key = self.gate, principal.key
         more = tuple(limit for limit in rule.charged if limit not in charged)
-        named = bound(more, None if key is None else key.id)
-        if named is None:
-            return
-        now = gate.clock() if gate.clock else None
-        with asking(gate.events):
-            reading = await self._store.hit(principal.organization, (), rule.cost, now, named)
-        named = named.at(reading.now, principal.organization)
-        if not reading.allowed:
-            refusal = rate_limit_exceeded((), reading, rule.cost, named)
-            raise gate.refused(refusal, principal)
-        gate.tell_quotas(principal.organization, named, reading, rule.cost)
-        if gate.recorder is not None:
-            units = dict.fromkeys(named.names, rule.cost)
-            handle = None if key is None else key.handle
-            gate.recorder.used(principal.organization, handle, units, reading.now)
+        named = bound(more, None if principal.key is None else principal.key.id)
+        if named is not None:
+            await self.gate.charge(principal, (), named, rule.cost, self._address_of, caller)
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
         if rule.allow is not None and self.shadow != "all":
