@@ -18,6 +18,7 @@ from lockgate.web.audit import Audit, audit_routes, report
 from lockgate.web.guard import Guard
 from lockgate.web.shadow import Shadow
 from lockgate.web.starlette_routes import routes_of
+from lockgate.web.watching_guard import WatchingGuard
 
 from .driving import Bench
 
@@ -163,7 +164,7 @@ def test_a_mounted_application_with_one_rule_for_all_methods() -> None:
 def test_shadow_mode_is_logged_with_what_is_still_refused(
     shadow: Shadow, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guard = Guard(Bench().gate, {"GET /a": "jobs:read"}, shadow=shadow)
+    guard = WatchingGuard(Bench().gate, {"GET /a": "jobs:read"}, shadow=shadow)
     report(guard, routes_of(Starlette(routes=[Route("/a", page)])), strict=True)
     assert f"Shadow mode is on: {told}" in caplog.text
 

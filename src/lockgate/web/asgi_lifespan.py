@@ -81,7 +81,7 @@ class Lifespan:
                 await self._send(_not_started(mistake))
                 raise  # The application closes what it has opened.
         if message["type"].startswith("lifespan.shutdown."):
-            self._guard.watch.tell()
+            self._guard.ended()
             await self._gate.flush()  # Counts that only this process has are written.
         await self._send(message)
 

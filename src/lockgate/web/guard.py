@@ -1,16 +1,17 @@
 """Admit or refuse a request for every adapter: its rule, credential, limits and headers."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from logging import WARNING
-from typing import Final, cast
+from typing import Final
 
 from ..core.access_rule import ANY_KEY, Rule
 from ..core.limits import Limit, bound
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served
+from ..core.sliding_window import Reading
 from ..errors import (
     AddressNotAllowed,
     ConfigurationError,
@@ -42,7 +43,7 @@ from .sessions import (
     wanted_organization,
     with_role,
 )
-from .shadow import Shadow, Watch, kind_of, shadow_mode
+from .shadow import Shadow, kind_of
 from .subjects import Counted, subjects_of, user_of
 
 PREFLIGHT: Final = Rule(public=True)
@@ -69,14 +70,15 @@ class Guard:
         rules: by ``"METHOD /path"``, what a request must bring; see
             :class:`~lockgate.core.rule_book.RuleBook`. Everything else needs a valid key.
         host: the one host that the rules without a host are for; None: every host.
-        shadow: what is only watched: ``limits``, with credentials and scopes enforced, or ``all``;
-            None: nothing. Requests are counted and reported. No slots are taken. lockgate's own
-            operations stay closed.
 
     Raises:
         ConfigurationError: a rule that cannot be read, contradicts another, or requires a scope
             that does not exist.
     """
+
+    shadow: Shadow | None = None
+    """What is only watched (:class:`~lockgate.web.watching_guard.WatchingGuard`); None: nothing."""
+    _without_gate = "answered with 404"
 
     def __init__(
         self,
@@ -84,7 +86,6 @@ class Guard:
         rules: Mapping[str, Rule | str] | None = None,
         *,
         host: str | None = None,
-        shadow: Shadow | None = None,
     ) -> None:
         own = table.rules(gate)
         if taken := own.keys() & (rules or {}).keys():
@@ -100,8 +101,6 @@ class Guard:
         """The rules that hold."""
         gate.know_limits(self.given.limits.values())
         self._declared: dict[str, Rule] = {}
-        self.shadow: Final = shadow_mode(shadow)
-        self.watch: Final = Watch(gate.events)
         self.streams: Final = gate.streams
         self.cached_responses: Final = CachedResponses(gate)
         self.audited = False
@@ -169,7 +168,7 @@ class Guard:
                         rule.charged,
                     )
                 except RateLimitExceeded as refusal:
-                    if not self.shadow:
+                    if self.shadow is None:
                         self.cached_responses.remember(token, rule, refusal, local_version)
                     raise
         except table.Repeated:
@@ -243,14 +242,13 @@ class Guard:
                 may be one of several beside each other.
 
         Raises:
-            NotFound: there is no such record; in shadow mode for everything this is only logged.
+            NotFound: there is no such record.
         """
         if entry is not None and (not self.is_inside or entry.of(self) is not None):
             return
         if self._taken_out.is_due():
-            logger.error(_TAKEN_OUT, "served" if self.shadow == "all" else "answered with 404")
-        if self.shadow != "all":
-            raise NotFound
+            logger.error(_TAKEN_OUT, self._without_gate)
+        raise NotFound
 
     def verify_route(
         self,
@@ -277,7 +275,7 @@ class Guard:
             The rule that is named for the route.
 
         Raises:
-            NotFound: the charged rule is not for the route; in shadow mode this is only an event.
+            NotFound: the charged rule is not for the route.
         """
         key = self._known_as(method), template, host
         rules = self._routes.get(key)
@@ -285,18 +283,23 @@ class Guard:
             shared = [rule for _, rule in self.rules_of_view(*key)]
             rules = self._routes[key] = self.book.for_route(*key, self._served, shared)
         if rule is not rules.own and not rules.admit(rule):
-            redact, request = self.gate.format.redact, caller()
-            self.gate.events.emit(
-                "route_mismatch",
-                WARNING,
-                method=redact(request.method),
-                path=redact(request.path),
-                charged=str(rule),
-                needed=str(rules.own),
-            )
-            if self.shadow != "all":
-                raise NotFound
+            self._mismatched(rule, rules.own, caller())
         return rules.own
+
+    def _mismatched(self, charged: Rule, needed: Rule, caller: RequestView) -> None:
+        redact = self.gate.format.redact
+        self.gate.events.emit(
+            "route_mismatch",
+            WARNING,
+            method=redact(caller.method),
+            path=redact(caller.path),
+            charged=str(charged),
+            needed=str(needed),
+        )
+        raise NotFound
+
+    def ended(self) -> None:
+        """Report what was not reported yet, when the process ends."""
 
     def _known_as(self, method: str) -> str:
         """A method that rules hold for as they do for this one, of a bounded number of methods.
@@ -367,12 +370,13 @@ class Guard:
         Raises:
             InvalidRequest: the request target is none that applications agree on.
         """
-        book, method = self.book, caller.method
+        rule = self._match(caller)
+        return PREFLIGHT if caller.method == "OPTIONS" and _is_preflight(caller) else rule
+
+    def _match(self, caller: RequestView) -> Rule:
+        book = self.book
         hosts = caller.hosts if book.by_host else ()
-        rule = book.match(method, caller.path, caller.raw_path, hosts)
-        if method == "OPTIONS" and self.shadow != "all" and _is_preflight(caller):
-            return PREFLIGHT
-        return rule
+        return book.match(caller.method, caller.path, caller.raw_path, hosts)
 
     def _admitted(self, caller: RequestView, entry: Entry) -> Entry:
         """Complete the entry of a request whose rule takes a slot, or does not take its method."""
@@ -403,12 +407,12 @@ class Guard:
             await self.gate.charge(principal, (), named, rule.cost, self._address_of, caller)
 
     def _check_method(self, rule: Rule, principal: Principal) -> None:
-        if rule.allow is not None and self.shadow != "all":
+        if rule.allow is not None:
             refusal = MethodNotAllowed(rule.allow) if rule.allow else NotFound()
             raise self.gate.refused(refusal, principal)
 
     def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:
-        return self.gate.slot(principal) if rule.slot and not self.shadow else None
+        return self.gate.slot(principal) if rule.slot else None
 
     async def _look_up(
         self, caller: RequestView, rule: Rule, authorizations: list[bytes]
@@ -419,12 +423,15 @@ class Guard:
         """
         if rule.takes_session and (token := token_of(self.gate, caller)) is not None:
             return await self._enter_by_session(caller, rule, token)
-        failures, address = self.gate.failures, address_of(self.gate, caller)
+        address = address_of(self.gate, caller)
         self._refuse_spent(rule, address)
-        enforced = not self.shadow or rule.own
-        with failures.proving(address) if enforced else nullcontext():
+        with self._proving(rule, address):
             asked = rule.requires, rule.cost, self._address_of, caller, None, rule.charged
             return await self.gate.admit_header(authorizations, None, *asked)
+
+    def _proving(self, rule: Rule, address: str) -> AbstractContextManager[None]:
+        """Return the context in which a credential of an address is verified."""
+        return self.gate.failures.proving(address)
 
     async def _enter_by_session(
         self, caller: RequestView, rule: Rule, shown: Presented | None = None
@@ -508,12 +515,17 @@ class Guard:
         attempts with wrong credentials, and admit no more than they say (D40).
         """
         for kind, subject, limits in subjects:
-            try:
-                await self.gate.subjects.charge(kind, subject, limits, rule.cost)
-            except RateLimitExceeded as refusal:
-                if not self._watches(refusal, rule):
-                    raise
-                self._tell(refusal, caller, rule, watched=True)
+            await self._charge_subject(kind, subject, limits, caller, rule)
+
+    async def _charge_subject(
+        self,
+        kind: str,
+        subject: str,
+        limits: Iterable[Limit],
+        caller: RequestView,
+        rule: Rule,
+    ) -> None:
+        await self.gate.subjects.charge(kind, subject, limits, rule.cost)
 
     async def _public(self, caller: RequestView, rule: Rule) -> Entry:
         """Admit a request that needs no key, and charge the limits of its rule.
@@ -565,7 +577,13 @@ class Guard:
         )
 
     def _refused(self, refusal: Refusal, caller: RequestView, rule: Rule) -> Entry:
-        """Raise a refusal, complete with headers; where it is only watched, tell of it.
+        """Report a refusal and raise it, complete with its headers."""
+        refusal = self._completed(refusal, caller, rule)
+        self._tell(refusal, caller, rule)
+        raise refusal
+
+    def _completed(self, refusal: Refusal, caller: RequestView, rule: Rule) -> Refusal:
+        """Return the refusal to answer with, complete with its headers.
 
         A failed credential is charged to the address, and once that has spent its budget the
         answer is that. What is no fault of the caller's is not charged, nor is a session that was
@@ -575,8 +593,8 @@ class Guard:
         gate, failures = self.gate, self.gate.failures
         if isinstance(refusal, Unauthenticated | AddressNotAllowed):
             reading = failures.charge(address_of(gate, caller))
-            if not reading.allowed and not self._watches_limits(rule):
-                refusal = rate_limit_exceeded(failures.plan.windows, reading)
+            if not reading.allowed:
+                refusal = self._spent(refusal, reading, rule)
             gate.attach_rate_headers(refusal, (failures.plan, reading))
         elif (
             refusal.organization is None
@@ -585,42 +603,20 @@ class Guard:
         ):
             reading = failures.peek(address_of(gate, caller))
             gate.attach_rate_headers(refusal, (failures.plan, reading))
-        watched = self._watches(refusal, rule)
-        self._tell(refusal, caller, rule, watched=watched)
-        if not watched:
-            raise refusal
-        principal = cast(Principal | None, refusal.principal)
-        if principal is not None and self.shadow == "limits":
-            return self._enforced(caller, rule, principal)
-        return Entry(self, rule, principal, refusal.measured)
+        return refusal
 
-    def _watches(self, refusal: Refusal, rule: Rule) -> bool:
-        """Whether shadow mode lets a request through that is refused so."""
-        if isinstance(refusal, RateLimitExceeded) and self._watches_limits(rule):
-            return True
-        return self.shadow == "all" and not rule.own
+    def _spent(self, refusal: Refusal, reading: Reading, rule: Rule) -> Refusal:
+        """Return the refusal of an address that has spent its budget of failures."""
+        return rate_limit_exceeded(self.gate.failures.plan.windows, reading)
 
-    def _watches_limits(self, rule: Rule) -> bool:
-        """Whether credentials are enforced and limits are not."""
-        return self.shadow == "limits" and not rule.own
-
-    def _enforced(self, caller: RequestView, rule: Rule, principal: Principal) -> Entry:
-        """The entry of a caller whose limits are only watched, if all else is as the rule asks."""
-        if rule.requires is not None:
-            lacking = rule.requires.lacking(principal.scopes)
-            if lacking is not None:
-                refusal = self.gate.refused(InsufficientScope(lacking), principal)
-                return self._refused(refusal, caller, rule)
-        return self._admitted(caller, Entry(self, rule, principal, principal[3:]))
-
-    def _tell(self, refusal: Refusal, caller: RequestView, rule: Rule, *, watched: bool) -> None:
+    def _tell(
+        self, refusal: Refusal, caller: RequestView, rule: Rule, *, watched: bool = False
+    ) -> None:
         events, redact = self.gate.events, self.gate.format.redact
         kind = kind_of(refusal)
         self.gate.metrics.refuse(kind.code, kind.plan, kind.window, shadowed=watched)
         if self.gate.recorder is not None and not watched:
             self.gate.recorder.refused(refusal, address_of(self.gate, caller))
-        if watched:
-            self.watch.count(kind)
         if events.heard:
             events.emit(
                 "shadowed" if watched else "refused",
@@ -642,7 +638,7 @@ class Guard:
         """
         failures = self.gate.failures
         reading = failures.refuses(address)
-        if reading is None or self._watches_limits(rule):
+        if reading is None:
             return
         if shown is not None and verifies_offline(shown.verifier, shown.text):
             return

@@ -8,7 +8,8 @@ from ..gate import Gate
 from .entry import Entry
 from .guard import Guard
 from .request import RequestView
-from .shadow import Shadow
+from .shadow import Shadow, shadow_mode
+from .watching_guard import WatchingGuard
 
 
 class KeyHeaderGuard(Guard):
@@ -35,6 +36,10 @@ class KeyHeaderGuard(Guard):
         return super()._refused(refusal, caller, rule)
 
 
+class _WatchingKeyHeaderGuard(KeyHeaderGuard, WatchingGuard):
+    """Does both."""
+
+
 def guard_of(
     gate: Gate,
     rules: Mapping[str, Rule | str] | None,
@@ -42,6 +47,19 @@ def guard_of(
     host: str | None,
     shadow: Shadow | None,
 ) -> Guard:
-    """Return the guard that suits a gate; the arguments are those of :class:`Guard`."""
-    kind = Guard if gate.key_header is None else KeyHeaderGuard
-    return kind(gate, rules, host=host, shadow=shadow)
+    """Return the guard that suits a gate.
+
+    Args:
+        gate: as for :class:`Guard`, like ``rules`` and ``host``.
+        rules: by ``"METHOD /path"``, what a request must bring.
+        host: the one host that the rules without a host are for; None: every host.
+        shadow: what is only watched; None: nothing.
+
+    Raises:
+        ConfigurationError: as :class:`Guard`, or ``shadow`` is no mode.
+    """
+    has_header, mode = gate.key_header is not None, shadow_mode(shadow)
+    if mode is None:
+        return (KeyHeaderGuard if has_header else Guard)(gate, rules, host=host)
+    watching = _WatchingKeyHeaderGuard if has_header else WatchingGuard
+    return watching(gate, rules, host=host, shadow=mode)
