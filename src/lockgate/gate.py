@@ -200,7 +200,11 @@ class Gate:
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = _catalogue(catalogue)
         self.session_access: Final = SessionAccess(
-            *(session_options, sessions, registration, systems, self.catalogue)
+            session_options,
+            people=sessions,
+            registration=registration,
+            systems=systems,
+            catalogue=self.catalogue,
         )
 
         # Requests and responses.
@@ -225,8 +229,13 @@ class Gate:
         self._deadline, self._patience = of_store.deadline, Patience()
         self._local_limits = LocalLimits(of_store.on_failure, of_store.fleet, self.events)
         self.store: Final = resilient(
-            *(self._opened, self.events, self._local_limits, self._deadline),
-            *(self._patience, lease, clock),
+            self._opened,
+            events=self.events,
+            limits=self._local_limits,
+            deadline=self._deadline,
+            patience=self._patience,
+            lease=lease,
+            clock=clock,
         )
         self.anonymous: Final = AnonymousLimits(anonymous, clock)
         """Budgets of client addresses for public routes, and of sessions for free reads."""
@@ -239,20 +248,39 @@ class Gate:
         )
 
         # The services.
-        watch = clock, self.events
         self.legacy: Final = ImportedKeys(
-            systems, self.store, self._peppers, self.catalogue, of_keys.cap, *watch
+            systems,
+            store=self.store,
+            peppers=self._peppers,
+            catalogue=self.catalogue,
+            cap=of_keys.cap,
+            clock=clock,
+            events=self.events,
         )
-        self._retention = Retention(self.store, of_keys.retention_days, *watch)
+        self._retention = Retention(self.store, of_keys.retention_days, clock, self.events)
         self.keys: Final = Keys(
-            *(self.store, self.format, self.catalogue, of_keys.cap),
-            *(*watch, self._retention, self.rejections),
-            of_keys.max_age,
+            self.store,
+            format=self.format,
+            catalogue=self.catalogue,
+            cap=of_keys.cap,
+            clock=clock,
+            events=self.events,
+            retention=self._retention,
+            rejections=self.rejections,
+            max_age=of_keys.max_age,
         )
         self.accounts: Final = (
             AgentAccounts(
-                *(registration, public_url, self.store, self.format, sessions),
-                *(*watch, self.rejections, self.keys.max_age, self.session_access.cookie),
+                registration,
+                public_url=public_url,
+                store=self.store,
+                format=self.format,
+                people=sessions,
+                clock=clock,
+                events=self.events,
+                rejections=self.rejections,
+                max_age=self.keys.max_age,
+                cookie=self.session_access.cookie,
             )
             if registration
             else None
@@ -260,15 +288,24 @@ class Gate:
         self.sessions: Final = self.accounts.agents if self.accounts else sessions
         self.leaks: Final = (
             LeakedKeys(
-                *(leak_reports, self.store, self.format, self.legacy, self.keys),
-                *(self.events, self.rejections),
+                leak_reports,
+                store=self.store,
+                format=self.format,
+                imported=self.legacy,
+                keys=self.keys,
+                events=self.events,
+                rejections=self.rejections,
             )
             if leak_reports
             else None
         )
         """Takes reports of leaked keys; None: the gate takes none."""
         self.organizations: Final = Organizations(
-            *(self.store, self.plans, *watch, self._peppers.cursors)
+            self.store,
+            plans=self.plans,
+            clock=clock,
+            events=self.events,
+            seal=self._peppers.cursors,
         )
         self.recorder: Final = (
             UsageRecorder(self.store, self.events, clock, addresses=usage_addresses)
@@ -279,15 +316,30 @@ class Gate:
             Thresholds(self.events) if usage_history or observer is not None else None
         )
         self.slots: Final = ConcurrencySlots(
-            *(self.store, self.organizations, self.format, of_slots.lease, of_slots.retry_after),
-            *(*watch, self._pair_store, self.recorder),
+            self.store,
+            organizations=self.organizations,
+            format=self.format,
+            lease=of_slots.lease,
+            retry_after=of_slots.retry_after,
+            clock=clock,
+            events=self.events,
+            pair=self._pair_store,
+            recorder=self.recorder,
         )
         self.holds: Final = Holds(
-            *(self.store, of_holds, *watch, self._pair_store, self.recorder),
-            *(self._peppers.hold_ids, self._known_limits),
+            self.store,
+            options=of_holds,
+            clock=clock,
+            events=self.events,
+            pair=self._pair_store,
+            recorder=self.recorder,
+            seal=self._peppers.hold_ids,
+            rules=self._known_limits,
         )
         self.streams: Final = (
-            OpenStreams(self.store, self.accounts.agents if self.accounts else None, *watch)
+            OpenStreams(
+                self.store, self.accounts.agents if self.accounts else None, clock, self.events
+            )
             if of_web.end_streams
             else None
         )
@@ -328,16 +380,25 @@ class Gate:
     def subjects(self) -> SubjectLimits:
         """Return the counts of named limits by address, user or a function of the host."""
         return SubjectLimits(
-            *(self.store, self._peppers, self.clock, self.events),
-            partial(self.tell_quotas, is_subject=True),
+            self.store,
+            peppers=self._peppers,
+            clock=self.clock,
+            events=self.events,
+            tell=partial(self.tell_quotas, is_subject=True),
         )
 
     @cached_property
     def _explanations(self) -> Explanations:
         return Explanations(
-            *(self.store, self.format, self.legacy.kept_schemes, self.plans),
-            *(self._limits_of_rules, self.holds, self.subjects),
-            *(self.clock, self.events),
+            self.store,
+            format=self.format,
+            imported=self.legacy.kept_schemes,
+            plans=self.plans,
+            limits=self._limits_of_rules,
+            holds=self.holds,
+            subjects=self.subjects,
+            clock=self.clock,
+            events=self.events,
             falls_back=self._local_limits.decides,
         )
 

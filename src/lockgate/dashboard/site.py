@@ -89,8 +89,14 @@ class Site:
         self.tokens: Final = FormTokens(gate.format.peppers)
         self.operator: Final[Operator | None] = options.get("operator")
         self.charges: Final = Quota(
-            *(gate.store, gate.format.peppers, "dashboard:user", "minute", MINUTE),
-            *(CHARGED_PER_MINUTE, gate.clock, gate.events),
+            gate.store,
+            peppers=gate.format.peppers,
+            purpose="dashboard:user",
+            name="minute",
+            span=MINUTE,
+            limit=CHARGED_PER_MINUTE,
+            clock=gate.clock,
+            events=gate.events,
         )
         self.styles: Final = _asset("dashboard.css")
         self.script: Final = _asset("dashboard.js")

@@ -167,7 +167,10 @@ class AgentAccounts:
             Approval(approve, registration.approve_timeout, events) if approve else None
         )
         self._budgets: Final = RegistrationBudgets(
-            *(store, format.peppers, clock, events),
+            store,
+            peppers=format.peppers,
+            clock=clock,
+            events=events,
             per_address=registration.per_address,
             per_network=registration.per_network,
             per_email=registration.per_email,
