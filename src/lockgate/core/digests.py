@@ -108,6 +108,8 @@ class Peppers:
         """Seals the ids of holds. Without a pepper only this process and its forks accept them."""
         self._sealers = sealers
         self._oldest = peppers[-1] if peppers else b""
+        self._pseudonyms: dict[str, Digester] = {}
+        """By purpose: a subkey takes longer to derive than a short text to hash."""
         self._verified = BoundedDict[str, tuple[object, ...]](_VERIFIED_AT_MOST)
 
     def digest(self, secret: bytes) -> Digest:
@@ -157,8 +159,11 @@ class Peppers:
         message = text.encode("utf-8", "surrogatepass")
         if not self._oldest:
             return hashlib.sha512(message).hexdigest()
-        label = f"pseudonym: {purpose}".encode()
-        return hmac.digest(subkey(self._oldest, label), message, "sha512").hex()
+        digester = self._pseudonyms.get(purpose)
+        if digester is None:
+            key = subkey(self._oldest, f"pseudonym: {purpose}".encode())
+            digester = self._pseudonyms[purpose] = keyed(key, "sha512")
+        return digester(message).hex()
 
     def __repr__(self) -> str:
         return f"<Peppers {', '.join(self.digesters)}>"
@@ -177,14 +182,14 @@ def subkey(pepper: bytes, label: bytes) -> bytes:
     return hmac.digest(pepper, b"lockgate: " + label, "sha256")
 
 
-def keyed(key: bytes) -> Digester:
-    """Return HMAC-SHA-256 (RFC 2104) with the pads hashed beforehand: 2.5 times as fast."""
-    block = hashlib.sha256().block_size
+def keyed(key: bytes, algorithm: str = "sha256") -> Digester:
+    """Return a function for HMAC (RFC 2104), its pads hashed beforehand: 2.5 times as fast."""
+    block = hashlib.new(algorithm).block_size
     if len(key) > block:
-        key = hashlib.sha256(key).digest()
+        key = hashlib.new(algorithm, key).digest()
     padded = key.ljust(block, b"\0")
-    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in padded))
-    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in padded))
+    inner = hashlib.new(algorithm, bytes(byte ^ 0x36 for byte in padded))
+    outer = hashlib.new(algorithm, bytes(byte ^ 0x5C for byte in padded))
 
     def digest(secret: bytes) -> bytes:
         first = inner.copy()
