@@ -46,16 +46,7 @@ class Mutant(MemoryStore):
         super().__init__()
         self.states: dict[str, State] = {}
 
-    async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
-    ) -> Admission:
-        return await Store.admit(self, token, cost, plans, now, address, limits)
+    admit = Store.admit
 
     def remove_keys(self, organization: str) -> None:
         """Remove all keys of an organization, under the lock."""

@@ -18,6 +18,7 @@ from . import (
     mutants_of_changes,  # noqa: F401
     mutants_of_fields,  # noqa: F401
     mutants_of_holds,  # noqa: F401
+    mutants_of_instants,  # noqa: F401
     mutants_of_limits,  # noqa: F401
     mutants_of_load,  # noqa: F401
     mutants_of_names,  # noqa: F401

@@ -42,7 +42,8 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "whose seal, where keys are made with peppers, is that of its fields, and whose allow-list, "
     "where it has one, has the client's address.",
     "K3": "Revoked is for good: no call, no order and no race makes a revoked key good again.",
-    "K4": "Once a revocation is answered, no admission that starts later lets the key in.",
+    "K4": "Once a revocation is answered, no admission that starts later lets the key in; no "
+    "admission that one step makes has a later instant than the end of its key.",
     "K5": "What was read before a revocation and kept since then lets nobody in.",
     "K6": "Another organization's key looks exactly like no key.",
     "K7": "The usage of a key is what was admitted with it or added to it, and the time of its "
@@ -76,7 +77,8 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "D43": "A live key is updated or rotated in one step, if it still is as its caller read it; "
     "the change holds from the next admission on, and one successor replaces a key.",
     "D44": "A change to keys, plans or accounts and its one record in the change log are kept "
-    "together or not at all; the records of exactly one organization are read, newest first.",
+    "together or not at all, with one instant; the records of exactly one organization are "
+    "numbered in the order of their instants, and read newest first.",
     "D45": "Keys that ended long enough ago are removed with their usage, no others, each once; "
     "their handles stay taken.",
 }

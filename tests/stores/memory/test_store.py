@@ -6,11 +6,8 @@ import gc
 
 from lockgate import MemoryStore, Store, run
 from lockgate.clock import wall_clock
-from lockgate.core.key_format import Token
-from lockgate.core.limits import Limit
-from lockgate.core.plans import PlanBook
 from lockgate.core.timestamps import DAY, MINUTE
-from lockgate.stores.answers import Admission, Verdict
+from lockgate.stores.answers import Verdict
 from lockgate.testing import HandClock
 from lockgate.testing.suite import StoreSuite
 
@@ -31,16 +28,7 @@ class TestContract(StoreSuite):
 class ComposedStore(MemoryStore):
     """Admits by the composition that every store inherits, verb by verb."""
 
-    async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
-    ) -> Admission:
-        return await Store.admit(self, token, cost, plans, now, address, limits)
+    admit = Store.admit
 
 
 class TestComposition(StoreSuite):

@@ -1,0 +1,40 @@
+"""Each check of instants, of many rows, of lost replies and of deaths detects its mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from lockgate.testing import Broken
+from lockgate.testing.certify import checks_of, drive, hold
+from lockgate.testing.checks import Check, instants
+
+from . import mutants_of_instants as stamping
+from .mutants import Mutant
+
+CHECKS: Final = (*instants.CHECKS,)
+DETECTED: Final[Sequence[tuple[type[Mutant], str]]] = (
+    (stamping.StampsBeforeItsTurn, "no_admission_has_a_later_instant_than_the_end_of_its_key"),
+    (stamping.StampsWhatItRead, "no_admission_has_a_later_instant_than_the_end_of_its_key"),
+    (stamping.StampsBeforeItsTurn, "records_are_numbered_in_the_order_of_their_instants"),
+    (stamping.RecordsAtTheEnd, "records_are_numbered_in_the_order_of_their_instants"),
+)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=str)
+def test_the_base_of_mutants_makes_no_mistake(check: Check) -> None:
+    drive("none", hold(check, stamping.InOneStep()))
+
+
+@pytest.mark.parametrize(("mutant", "name"), DETECTED)
+def test_a_check_detects_a_mutant(mutant: type[Mutant], name: str) -> None:
+    (check,) = [check for check in checks_of() if check.name == name]
+    with pytest.raises(Broken) as found:
+        drive(mutant.io, hold(check, mutant()))
+    assert found.value.sentence in mutant.killed_by
+
+
+def test_each_check_detects_a_mutant() -> None:
+    assert {name for _, name in DETECTED} == {check.name for check in CHECKS}
