@@ -9,17 +9,25 @@ import pytest
 
 from lockgate.testing import Broken
 from lockgate.testing.certify import checks_of, drive, hold
-from lockgate.testing.checks import Check, instants
+from lockgate.testing.checks import Check, instants, many
 
 from . import mutants_of_instants as stamping
+from . import mutants_of_many as paging
 from .mutants import Mutant
 
-CHECKS: Final = (*instants.CHECKS,)
+CHECKS: Final = (*instants.CHECKS, *many.CHECKS)
 DETECTED: Final[Sequence[tuple[type[Mutant], str]]] = (
     (stamping.StampsBeforeItsTurn, "no_admission_has_a_later_instant_than_the_end_of_its_key"),
     (stamping.StampsWhatItRead, "no_admission_has_a_later_instant_than_the_end_of_its_key"),
     (stamping.StampsBeforeItsTurn, "records_are_numbered_in_the_order_of_their_instants"),
     (stamping.RecordsAtTheEnd, "records_are_numbered_in_the_order_of_their_instants"),
+    *(
+        (mutant, "thousands_of_keys_are_read_counted_ended_and_removed")
+        for mutant in (
+            *(paging.ClaimsAPageOfKeys, paging.CapsAPageOfKeys, paging.ListsTwoPages),
+            *(paging.CountsOneStep, paging.SearchesAThousandKeys, paging.RemovesInOneStep),
+        )
+    ),
 )
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from typing import Any, Final, Self
 
 from ...core.accounts import Account, last_use
@@ -41,6 +42,7 @@ from ..answers import (
 from ..rows import (
     REMEMBERED,
     REMEMBERED_FOR,
+    REMOVED_AT_MOST,
     Commit,
     Outcome,
     Row,
@@ -204,7 +206,7 @@ class Record:
         """Make a commit, or answer why not."""
         if commit.id in self.made:
             at, ended = self.made[commit.id]
-            return Outcome("done", at, self._rows(commit, at), ended)
+            return self._done(commit, at, ended)
         verdict = judged(commit, now, self.version, self._is_taken, lambda: len(self._live(now)))
         if verdict == "done" and commit.remove_unused is not None:
             verdict = "done" if (self.last_use() or NEVER) <= commit.remove_unused else "changed"
@@ -220,7 +222,11 @@ class Record:
             latest = [*self.made.items()][1 - REMEMBERED :]
             self.made = {id: made for id, made in latest if made[0] > now - REMEMBERED_FOR}
             self.made[commit.id] = now, ended
-        return Outcome("done", now, self._rows(commit, now), ended)
+        return self._done(commit, now, ended)
+
+    def _done(self, commit: Commit, at: int, ended: int) -> Outcome:
+        more = commit.remove_ended is not None and ended == REMOVED_AT_MOST
+        return Outcome("done", at, self._rows(commit, at), ended, more)
 
     def version(self, row: Row) -> Version | None:
         """Return the version of the row that is kept in the place of another, or None."""
@@ -267,12 +273,12 @@ class Record:
             for key in live:
                 self.keys[key.handle] = key._replace(revoked_at=now)
             return len(live)
-        due = [*self.keys.values()]
+        due = list[ApiKey]()
         if commit.remove_unused is not None:
-            self.account = None
-        else:
-            until = -1 if commit.remove_ended is None else commit.remove_ended
-            due = [key for key in due if key.ends_at <= until]
+            self.account, due = None, [*self.keys.values()]
+        elif commit.remove_ended is not None:
+            ended = (key for key in self.keys.values() if key.ends_at <= commit.remove_ended)
+            due = nsmallest(REMOVED_AT_MOST, ended, key=lambda key: key.ends_at)
         for key in due:
             del self.keys[key.handle]
         return len(due)
