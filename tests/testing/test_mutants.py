@@ -21,6 +21,7 @@ from . import (
     mutants_of_instants,  # noqa: F401
     mutants_of_limits,  # noqa: F401
     mutants_of_load,  # noqa: F401
+    mutants_of_lost_replies,  # noqa: F401
     mutants_of_many,  # noqa: F401
     mutants_of_names,  # noqa: F401
     mutants_of_quota_leases,  # noqa: F401

@@ -280,9 +280,9 @@ class MemoryStore(Directory, Store):
         with self._lock:
             made = self._made.get(commit.id)
             if made is not None:
-                at, ended = map(int, made.split())
+                at, ended, more = map(int, made.split())
                 rows = tuple(self._current(write, at) for write in commit.writes)
-                return Outcome("done", at, rows, ended, ended >= REMOVED_AT_MOST)
+                return Outcome("done", at, rows, ended, bool(more))
             now = self._clock() if now is None else now
             verdict = self._verdict(commit, now)
             if verdict != "done":
@@ -294,7 +294,7 @@ class MemoryStore(Directory, Store):
                 self._changes.add(commit.owner, commit.change, now)
             if commit.voids:
                 self.local_version = object()
-            self._made[commit.id] = f"{now} {ended}"
+            self._made[commit.id] = f"{now} {ended} {more:d}"
             rows = tuple(self._current(write, now) for write in commit.writes)
             return Outcome("done", now, rows, ended, more)
 

@@ -433,9 +433,11 @@ class Rows(Directory, Histories, Cache):
         values = commit.id.encode(), number(now), b"", *(write(key.id) for key in due)
         _, at, ended = await self._ask(place.call(_REMOVE, *values))
         if int(ended):
-            await self.remove_histories(place, (key.handle for key in due))
+            if due:
+                await self.remove_histories(place, (key.handle for key in due))
             await self._count_change()
-        more = REMOVED_AT_MOST in {unlogged, len(due)}
+        # A repetition finds other keys than the commit has removed: they are due, and still there.
+        more = REMOVED_AT_MOST in {unlogged, len(due)} or int(ended) != len(due)
         return Outcome("done", int(at), (), int(ended), more)
 
     async def _remove_unused(self, commit: Commit, since: int, now: int | None) -> Outcome:
