@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 from starlette.routing import Route
-from starlette.types import ASGIApp, ExceptionHandler
+from starlette.types import ExceptionHandler
 
 from .asgi import GateMiddleware, operation_routes, serves_operations
 from .core.access_rule import Rule, SlotUse
@@ -31,6 +31,7 @@ from .web.protection import EXTENSION, audit, combined_rules
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
 from .web.starlette_errors import answer_refusal, error_handlers
+from .web.starlette_stack import guarded_stack
 
 __all__ = [
     "Caller",
@@ -58,10 +59,11 @@ def protect(
 ) -> App:
     """Put a gate before a Starlette application: every path, closed by default.
 
-    The gate stands outside all middleware of the application. The application answers refusals and
-    its router's 404 and 405 as lockgate does, unless it has its own handlers, and serves
-    lockgate's own operations where the gate has sessions. Endpoints find the caller as
-    ``request.state.principal``. Routes and middleware may be added until the server starts.
+    The gate stands outside all middleware of the application but that of instrumentors, which see
+    refused requests as well. The application answers refusals and its router's 404 and 405 as
+    lockgate does, unless it has its own handlers, and serves lockgate's own operations where the
+    gate has sessions. Endpoints find the caller as ``request.state.principal``. Routes and
+    middleware may be added until the server starts.
 
     Args:
         app: the application.
@@ -124,12 +126,7 @@ def install(
     guarded = GateMiddleware(app, gate, rules, host=host, strict=strict, shadow=shadow)
     guarded.guard.is_inside = True
     build = app.build_middleware_stack
-
-    def build_guarded() -> ASGIApp:
-        guarded.app = build()
-        return guarded
-
-    app.build_middleware_stack = build_guarded  # type: ignore[method-assign]
+    app.build_middleware_stack = partial(guarded_stack, app, guarded, build)  # type: ignore[method-assign]
     setattr(app.state, EXTENSION, guarded)
 
 

@@ -1,0 +1,190 @@
+"""Instrumentors record refused requests too, whether they come before or after ``protect``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from flask import Flask
+from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
+from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
+from opentelemetry.instrumentation.flask import FlaskInstrumentor
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+from prometheus_fastapi_instrumentator import Instrumentator
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.testclient import TestClient
+from werkzeug.test import Client as WsgiClient
+
+from lockgate import fastapi, flask, starlette
+
+from .driving import Bench
+
+LIMIT = "X-RateLimit-Limit"
+
+
+async def say(_: Request) -> Response:
+    return PlainTextResponse("said")
+
+
+async def crash(_: Request) -> Response:
+    raise ValueError("said")
+
+
+class Spans:
+    """The spans of requests that were recorded."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def statuses(self) -> list[int]:
+        spans = (s for s in self._exporter.get_finished_spans() if s.parent is None)
+        return [int(str((s.attributes or {})["http.status_code"])) for s in spans]
+
+
+def protected(app: Any, instrument: Callable[[Any], object], *, first: bool) -> str:
+    """Instrument an application before or after it gets a gate; return a key."""
+    bench = Bench()
+    app.router.add_route("/jobs", say)
+    app.router.add_route("/crash", crash)
+    if first:
+        instrument(app)
+    (fastapi if isinstance(app, FastAPI) else starlette).protect(app, bench.gate)
+    if not first:
+        instrument(app)
+    return bench.key()
+
+
+def asked(app: Any, key: str) -> list[int]:
+    """The statuses of an admitted, a refused and a crashing request, each with rate headers."""
+    client = TestClient(app, raise_server_exceptions=False)
+    good = {"Authorization": f"Bearer {key}"}
+    answers = [client.get("/jobs", headers=good), client.get("/jobs")]
+    answers.append(client.get("/crash", headers=good))
+    assert all(LIMIT in answer.headers for answer in answers)
+    return [answer.status_code for answer in answers]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_fastapi_instrumentor_traces_refused_requests_in_either_order(first: bool) -> None:
+    spans, app = Spans(), FastAPI()
+    key = protected(
+        app,
+        lambda app: FastAPIInstrumentor.instrument_app(app, tracer_provider=spans.provider),
+        first=first,
+    )
+    app.add_middleware(GZipMiddleware)
+    assert asked(app, key) == [200, 401, 500]
+    assert spans.statuses() == [200, 401, 500]
+    FastAPIInstrumentor.uninstrument_app(app)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("kind", [Starlette, FastAPI])
+def test_tracing_middleware_traces_refused_requests_in_either_order(
+    kind: type[Starlette], first: bool
+) -> None:
+    """``opentelemetry-instrumentation-starlette`` adds it so."""
+    spans, app = Spans(), kind()
+
+    def instrument(app: Any) -> None:
+        app.add_middleware(OpenTelemetryMiddleware, tracer_provider=spans.provider)
+        app.add_middleware(GZipMiddleware)
+
+    key = protected(app, instrument, first=first)
+    assert asked(app, key) == [200, 401, 500]
+    assert spans.statuses() == [200, 401, 500]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_prometheus_instrumentator_counts_refused_requests_in_either_order(first: bool) -> None:
+    registry = CollectorRegistry()
+    instrumentator = Instrumentator(registry=registry, should_group_status_codes=False)
+    app = FastAPI()
+    key = protected(app, instrumentator.instrument, first=first)
+    assert asked(app, key) == [200, 401, 500]
+    counted = {
+        sample.labels["status"]: sample.value
+        for metric in registry.collect()
+        for sample in metric.samples
+        if sample.name == "http_requests_total"
+    }
+    assert counted == {"200": 1, "401": 1, "500": 1}
+
+
+SENTRY = """
+import logging, sys
+import sentry_sdk
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from lockgate import Gate, run
+from lockgate.starlette import protect
+
+class Kept(sentry_sdk.Transport):
+    def capture_envelope(self, envelope):
+        statuses.extend(
+            item.payload.json["contexts"]["response"]["status_code"]
+            for item in envelope.items if item.type == "transaction"
+        )
+
+def instrument():
+    sentry_sdk.init("http://key@localhost/1", traces_sample_rate=1.0, transport=Kept)
+
+async def say(request):
+    return PlainTextResponse("said")
+
+statuses, first = [], sys.argv[1] == "True"
+if first:
+    instrument()
+gate = Gate("memory://", brand="acme")
+app = protect(Starlette(routes=[Route("/jobs", say)]), gate)
+if not first:
+    instrument()
+key = run(gate.keys.create("org", "key")).text
+client = TestClient(app)
+client.get("/jobs", headers={"Authorization": f"Bearer {key}"})
+client.get("/jobs")
+print(statuses)
+"""
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_sentry_traces_refused_requests_in_either_order(first: bool) -> None:
+    """In a process of its own: Sentry changes Starlette itself."""
+    command = [sys.executable, "-c", SENTRY, str(first)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
+    assert ran.stdout.strip() == "[200, 401]"
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_flask_application_warns_that_refused_requests_have_no_span(
+    first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, bench, spans = Flask("service"), Bench(), Spans()
+    app.add_url_rule("/jobs", "jobs", lambda: "said")
+    instrumentor: Any = FlaskInstrumentor()
+    if first:
+        instrumentor.instrument_app(app, tracer_provider=spans.provider)
+    flask.protect(app, bench.gate)
+    if not first:
+        instrumentor.instrument_app(app, tracer_provider=spans.provider)
+    client = WsgiClient(app)
+    assert client.get("/jobs").status_code == 401
+    assert client.get("/jobs", headers={"Authorization": f"Bearer {bench.key()}"}).text == "said"
+    assert spans.statuses() == [200]
+    (told,) = (r.getMessage() for r in caplog.records if "FlaskInstrumentor" in r.getMessage())
+    assert "OpenTelemetryMiddleware(app.wsgi_app)" in told
