@@ -26,22 +26,25 @@ from lockgate.stores.rows import (
     Outcome,
     Write,
 )
+from lockgate.stores.sql import SqlStore
 from lockgate.testing.factories import NOW
 from tests.testing.test_records import Counted
 
 from .making import account, draft
 from .redis.backends import opened, stop_servers
+from .sql.backends import BACKENDS, close_backends
 
-STORES = ["memory", "key_value", "server", "cluster"]
+STORES = ["memory", "key_value", "server", "cluster", *BACKENDS]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def servers() -> Iterator[None]:
+def servers(shared_servers: None) -> Iterator[None]:
     yield
     stop_servers()
+    close_backends()
 
 
-RowsStore = MemoryStore | RecordStore | RedisStore
+RowsStore = MemoryStore | RecordStore | RedisStore | SqlStore
 
 
 @pytest.fixture(params=STORES)
@@ -50,6 +53,8 @@ def store(request: pytest.FixtureRequest) -> Iterator[RowsStore]:
         made: RowsStore = MemoryStore()
     elif request.param == "key_value":
         made = RecordStore(Counted())
+    elif request.param in BACKENDS:
+        made = BACKENDS[request.param].open()
     else:
         made = opened(request.param)
     yield made

@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, make_url, text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, PlanBook, migrations, open_store, run
@@ -297,7 +296,7 @@ def test_a_server_that_refuses_connections_is_an_outage(
 def test_a_wrong_url_or_missing_driver_is_refused_at_construction(url: str, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
         open_store(url)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
 
 
 def test_an_exhausted_pool_raises_within_the_deadline(served: Backend) -> None:
@@ -325,12 +324,13 @@ def test_no_bound_parameter_is_in_an_error_or_a_log(
     with engine.begin() as connection:
         connection.execute(text(f"ALTER TABLE {tables.prefix}keys RENAME COLUMN name TO label"))
     try:
-        with caplog.at_level(logging.DEBUG), store_fails(SQLAlchemyError) as caught:
+        failure = engine.dialect.loaded_dbapi.Error
+        with caplog.at_level(logging.DEBUG), store_fails(failure) as caught:
             run(store.insert(wanted, None, NOW))
     finally:
         with engine.begin() as connection:
             connection.execute(text(f"ALTER TABLE {tables.prefix}keys RENAME COLUMN label TO name"))
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
     assert "hunter2" not in caplog.text
     engine.dispose()
     backend.give(tables)

@@ -105,7 +105,7 @@ def test_r1_a_failure_between_account_and_key_rolls_both_back(
 
     mine, key = account("org_1"), draft("org_1")
     with monkeypatch.context() as patched:
-        patched.setattr("lockgate.stores.sql.keys.write_key", fail)
+        patched.setattr("lockgate.stores.sql.commits.write_key", fail)
         with pytest.raises(OSError, match="between"):
             run(store.register(mine, key, NOW))
     assert run(store.account("org_1")) is None

@@ -12,6 +12,7 @@ from lockgate.core.api_keys import Position
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import HandleTaken
+from lockgate.stores.rows import Unused
 from lockgate.stores.sql.codec import write_account
 from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import Pruning
@@ -115,7 +116,7 @@ def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
                 f"other_{index:06}", "ada", revoke=False, keep_token=True, now=NOW + index
             )
         )
-    accounts = store._accounts
+    indexes = store._indexes
     plans: list[str] = []
 
     def explain(_: object, __: object, statement: str, *more: Any) -> None:
@@ -125,17 +126,20 @@ def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
     explained: list[tuple[str, Any]] = []
     with backend.admin.connect() as connection:
         event.listen(connection, "before_cursor_execute", explain)
-        accounts.unclaimed_by_email(connection, EMAIL, 20, position)
-        accounts.by_user(connection, "ada", 20, Position(NOW + 9, "x"))
-        accounts.due(connection, NOW + DAY, 20)
+        for name, prefix, after in (
+            ("accounts_by_email", EMAIL, position),
+            ("accounts_by_user", "ada", Position(NOW + 9, "x")),
+        ):
+            indexes.read(connection, name, (prefix,), 20, after, NOW)
+        indexes.walk(connection, Unused(NOW + DAY), 20, None)
         event.remove(connection, "before_cursor_execute", explain)
         prefix = "EXPLAIN QUERY PLAN " if backend.kind == "sqlite" else "EXPLAIN "
         for statement, parameters in explained:
             rows = connection.exec_driver_sql(prefix + statement, parameters).all()
             plans.append(" ".join(map(str, rows)))
-    indexes = [f"ix_{store.tables.prefix}accounts_{name}" for name in ("unclaimed", "claimed")]
-    for read, name in zip(plans, [*indexes, f"{indexes[0][:-9]}review_at"], strict=True):
-        assert name in read
+    names = [*["unclaimed"] * 2, *["claimed"] * 2, "review_at"]
+    for read, name in zip(plans, names, strict=True):
+        assert f"ix_{store.tables.prefix}accounts_{name}" in read
         assert not any(word in read for word in ("filesort", "TEMP B-TREE", "Sort")), read
     run(store.close())
 

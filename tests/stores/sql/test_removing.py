@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -14,12 +14,21 @@ from lockgate.core.api_keys import NEVER, KeyDraft, Position
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import HandleTaken
 from lockgate.stores.answers import Usage
+from lockgate.stores.rows import (
+    KEYS_BY_CREATION,
+    KEYS_BY_END,
+    REMOVED_AT_MOST,
+    Commit,
+    Ended,
+    Index,
+    Outcome,
+    Write,
+)
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.databases import database_of
-from lockgate.stores.sql.keys import REMOVED_AT_ONCE, Keys
+from lockgate.stores.sql.statements import Query
 from lockgate.stores.sql.tables import Tables
-from lockgate.stores.sql.usage import Histories
 
 from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
 from .backends import Backend, await_locks
@@ -84,10 +93,11 @@ class Touched:
 
 
 def test_d45_no_verb_reads_ended_keys_it_does_not_return(backend: Backend) -> None:
-    tables = backend.take()
+    store = backend.open()
+    tables, indexes = store.tables, store._indexes
     fill(backend, tables)
-    keys = Keys(tables, Histories(tables, database_of(backend.admin.dialect)))
     with backend.admin.connect() as connection:
+        database_of(backend.admin.dialect).begin(connection)
         touched = Touched(backend, tables, connection)
 
         def cost(work: Any) -> int:
@@ -95,28 +105,30 @@ def test_d45_no_verb_reads_ended_keys_it_does_not_return(backend: Backend) -> No
             work()
             return touched() - before
 
-        after = Position(NOW + PILE // 2 * 1000, "~")
-        ends = Position(NEVER, "~")
+        def read(index: Index[Any], after: Position | None) -> list[Any]:
+            return indexes.read(connection, index.name, ("org_1",), 100, after, LATER)[0]
+
+        def commit(**asked: Any) -> Outcome:
+            cursor = store._transactions.cursor(connection)
+            outcome, _ = store._commits.commit(cursor, Commit("org_1", "0a", **asked), LATER, None)
+            return outcome
+
+        middle, end = Position(NOW + PILE // 2 * 1000, "~"), Position(NEVER, "~")
         # As many rows as asked for, and as many of their organization.
-        for work in (
-            lambda: keys.newest(connection, "org_1", 100, None),
-            lambda: keys.newest(connection, "org_1", 100, after),
-            lambda: keys.live(connection, "org_1", 100, None, LATER),
-            lambda: keys.live(connection, "org_1", 100, ends, LATER),
+        for index, after in (
+            *((KEYS_BY_CREATION, None), (KEYS_BY_CREATION, middle)),
+            *((KEYS_BY_END, None), (KEYS_BY_END, end)),
         ):
-            assert cost(work) <= 300
-        assert len(keys.newest(connection, "org_1", 100, after)) == 100
-        assert len(keys.live(connection, "org_1", 100, ends, LATER)) == 100
-        due = cost(lambda: keys.due(connection, LATER))
-        assert due <= 10
-        assert cost(lambda: keys.census(connection, LATER, None)) <= 4000
+            assert cost(partial(read, index, after)) <= 300
+            assert len(read(index, after)) == 100
+        assert cost(lambda: indexes.walk(connection, Ended(LATER), 20, None)) <= 100
+        assert cost(lambda: indexes.walk(connection, None, 1000, None)) <= 4000
         # The cap counts live keys, and no more of them than it says.
-        counted = cost(lambda: keys.insert(connection, draft(), 2000, LATER))
-        assert counted <= 2 * LIVE + 200
-        removed = cost(lambda: keys.remove_ended(connection, b"org_1", LATER))
-        assert removed <= 10 * REMOVED_AT_ONCE
+        new = Write(None, None, draft().created(LATER))
+        assert cost(lambda: commit(writes=(new,), room=2000)) <= 2 * LIVE + 200
+        assert cost(lambda: commit(remove_ended=LATER)) <= 10 * REMOVED_AT_MOST
         connection.rollback()
-    backend.give(tables)
+    run(store.close())
 
 
 def test_every_key_that_is_due_is_removed_with_its_usage_and_leaves_its_handle(
@@ -155,7 +167,7 @@ def test_an_organization_without_keys_is_removed_unless_it_has_an_account(
     while (step := run(store.remove_ended(DAY, NOW + 2 * DAY, cursor))).cursor is not None:
         cursor, steps = step.cursor, steps + step.removed
     assert steps == 3
-    prune(backend, tables, NOW)
+    prune(backend, tables, run(store.now()) + 3 * DAY)
     with backend.admin.connect() as connection:
         ids = connection.scalars(select(tables.organizations.c.id))
         assert [bytes(id) for id in ids] == [b"registered"]
@@ -165,22 +177,22 @@ def test_an_organization_without_keys_is_removed_unless_it_has_an_account(
 
 def test_d3_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) -> None:
     """The insert waits for the removal to end, and finds the mark that it left."""
-    tables = served.take()
-    store = SqlStore(served.url, prefix=tables.prefix)
+    store = served.open()
     gone = run(store.insert(draft(lifetime=DAY), None, NOW))
     again: KeyDraft = draft("org_2")._replace(handle=gone.handle)
     with ThreadPoolExecutor(1) as pool, served.admin.connect() as connection:
-        keys = Keys(tables, Histories(tables, database_of(served.admin.dialect)))
-        assert keys.remove_ended(connection, b"org_1", NOW + DAY) == 1
+        cursor, commit = store._transactions.cursor(connection), Commit("org_1", "0a")
+        removal = commit._replace(remove_ended=NOW + DAY)
+        assert store._commits.commit(cursor, removal, None, None)[0].ended == 1
+        cursor.ask(Query(select(1), {}))
         inserted = pool.submit(lambda: run(store.insert(again, 9, NOW)))
         await_locks(served.admin)
-        connection.commit()
+        assert cursor.commit() is None
         with pytest.raises(HandleTaken):
             inserted.result()
     assert run(store.find(gone.handle)) is None
     assert run(store.list("org_2", 9)) == []
     run(store.close())
-    served.give(tables)
 
 
 def test_a_removal_advances_the_change_counter_for_its_organization(backend: Backend) -> None:

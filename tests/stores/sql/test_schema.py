@@ -10,7 +10,6 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.exc import IntegrityError
 
 from lockgate import ConfigurationError, open_store, run
 from lockgate.core.timestamps import MINUTE
@@ -143,6 +142,6 @@ def test_an_error_of_integrity_other_than_a_taken_handle_is_no_reason_to_draw_ag
 ) -> None:
     store = backend.open()
     unnamed = draft()._replace(name=None)  # type: ignore[arg-type] # what the database is to refuse
-    with store_fails(IntegrityError):
+    with store_fails(backend.admin.dialect.loaded_dbapi.IntegrityError):
         run(store.insert(unnamed, None, NOW))
     run(store.close())

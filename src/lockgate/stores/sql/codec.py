@@ -209,6 +209,7 @@ def write_key(key: ApiKey) -> dict[str, Any]:
     row["organization"] = write_id(key.organization)
     row["scopes"] = json.dumps(key.scopes)
     row["ends_at"] = key.ends_at
+    row["unrevoked"] = int(key.revoked_at is None)
     row["details"] = None if key.details is None else json.dumps(key.details.written())
     return row
 
@@ -256,8 +257,8 @@ def write_account(account: Account) -> dict[str, Any]:
     row["organization"] = write_id(account.organization)
     row["billing_email"] = write_id(account.billing_email)
     row["claimed_by"] = account.claimed_by and write_id(account.claimed_by)
-    row["review_at"] = account.created_at
-    row["unclaimed"] = 1
+    row["unclaimed"] = int(account.claimed_by is None)
+    row["review_at"] = account.created_at if account.claimed_by is None else None
     return row
 
 

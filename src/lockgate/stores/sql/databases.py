@@ -97,9 +97,6 @@ class Database(ABC):
     isolation: str | None = None
     """The isolation level to set on the host's engine, where that costs no round trip."""
 
-    joins_writes = False
-    """Whether one statement may write several tables."""
-
     settling: ColumnElement[Any] | None = None
     """The numbers of the quota leases that transactions in progress have announced; None: the
     database does not tell."""
@@ -267,7 +264,6 @@ class Postgresql(Database):
     """PostgreSQL 12 or later."""
 
     isolation = "READ COMMITTED"
-    joins_writes = True
     # Not now(), which is the start of the transaction, before the wait for its lock.
     clock = literal_column(_POSTGRESQL_CLOCK, BigInteger())
 

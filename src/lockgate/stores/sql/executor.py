@@ -57,9 +57,9 @@ class Executor(ABC):
     async def read(self, work: Work[T]) -> T:
         """Run read-only work, and return its result."""
 
-    async def write(self, work: Work[T]) -> T:
-        """Run work in its own transaction, and return its result."""
-        return await self.read(self._transactions.writing(work))
+    async def write(self, transaction: Work[T]) -> T:
+        """Run a transaction of :class:`Transactions`, and return its result."""
+        return await self.read(transaction)
 
     @abstractmethod
     async def charge(self, charge: Charge) -> Outcome:
@@ -159,10 +159,6 @@ class SyncExecutor(Executor):
         """Run work on a connection, with retries where they are safe."""
         return self._retried(self._do, work)
 
-    def do_write(self, work: Work[T]) -> T:
-        """Run work in its own transaction, with retries where they are safe."""
-        return self.do(self._transactions.writing(work))
-
     def send(self, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in one transaction, with retries where they are safe."""
         return self._retried(self._charge, charges)
@@ -174,7 +170,7 @@ class SyncExecutor(Executor):
         outcome = self._batcher.charge(charge)
         if (prune := self._transactions.prune()) is not None:
             with suppress(Exception):  # A failure to prune does not fail the charge.
-                self._in_time(partial(self.do_write, prune))
+                self._in_time(partial(self.do, self._transactions.writing(prune)))
         return outcome
 
     @asynccontextmanager
@@ -341,7 +337,7 @@ class _Awaiting(Executor):
 
     async def _tidy(self) -> None:
         if (prune := self._transactions.prune()) is not None:
-            await self.write(prune)
+            await self.write(self._transactions.writing(prune))
 
     async def _drain(self, sever: Callable[[], None]) -> None:
         """Await waiting charges; sever connections of calls that take longer than ``GRACE``."""
@@ -370,8 +366,8 @@ class ThreadExecutor(_Awaiting):
     async def read(self, work: Work[T]) -> T:
         return await self._do(self._others, partial(self._sync.do, work))
 
-    async def write(self, work: Work[T]) -> T:
-        return await self._do(self._writing, partial(self._sync.do_write, work))
+    async def write(self, transaction: Work[T]) -> T:
+        return await self._do(self._writing, partial(self._sync.do, transaction))
 
     def dedicated(self) -> AbstractAsyncContextManager[Any]:
         return self._sync.dedicated()

@@ -1,20 +1,18 @@
-"""The statements of organizations: locks, plans, windows and slots."""
+"""The statements of organizations: locks, windows and slots."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, bindparam, case, delete, select, update
+from sqlalchemy import Connection, bindparam, delete, select, update
 
 from ...core.leases import Lease, Leases, live
 from ...core.limit_hits import peek_limited
 from ...core.limit_windows import LimitWindows
-from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases, current, lowered, peek_leased, until_settled
 from ...core.quota_leases import live as live_leases
 from ...core.sliding_window import EMPTY, Reading, State, Window
 from ..answers import UnreadableState, reading_state
-from .change_log import Moment
 from .codec import (
     EMPTY_COLUMNS,
     LIMIT_ROWS,
@@ -24,13 +22,10 @@ from .codec import (
     lease_number,
     limit_id,
     read_cells,
-    read_id,
     read_leases,
-    read_organization,
     read_state,
     write_id,
     write_leases,
-    write_overrides,
     write_state,
 )
 from .databases import Database
@@ -52,16 +47,11 @@ class Organizations:
         self._tables: Final = tables
         self._database: Final = database
         columns = tables.organizations.c
-        names = columns.slots, columns.idle_day, columns.plan, columns.overrides
-        read = select(*names, columns.windows, columns.used)
+        read = select(columns.slots, columns.idle_day)
         self._lock: Final = read.where(columns.id == bindparam("of")).with_for_update()
 
     def find_and_lock(self, connection: Connection, id: bytes) -> Any:
-        """Lock an organization; return its slots, idle day, plan, windows and usage, or None.
-
-        A concurrent insert of a key therefore ends before a claim, which revokes the key, or starts
-        after it.
-        """
+        """Lock an organization; return its slots and idle day, or None."""
         return connection.execute(self._lock, {"of": id}).one_or_none()
 
     def lock(self, connection: Connection, id: bytes) -> Any:
@@ -87,20 +77,6 @@ class Organizations:
         connection.execute(self._database.insert_missing(table), {"id": id, "idle_day": day})
         connection.execute(select(table.c.id).where(table.c.id == id).with_for_update())
 
-    def get(self, connection: Connection, id: str) -> Organization | None:
-        """Return the assigned plan of an organization; None: the default plan."""
-        table = self._table
-        mine = select(table.c.plan, table.c.overrides).where(table.c.id == write_id(id))
-        row = connection.execute(mine).one_or_none()
-        return None if row is None else read_organization(id, *row)
-
-    def put(self, connection: Connection, organization: Organization) -> None:
-        """Assign a plan to a locked organization."""
-        table = self._table
-        mine = update(table).where(table.c.id == write_id(organization.id))
-        overrides = write_overrides(organization)
-        connection.execute(mine.values(plan=organization.plan, overrides=overrides))
-
     def reset(self, connection: Connection, id: str) -> None:
         """Empty the windows and the named limits of a locked organization.
 
@@ -117,17 +93,6 @@ class Organizations:
         connection.execute(update(self._table).where(mine).values(windows=kept))
         limits = self._tables.limits
         connection.execute(delete(limits).where(limits.c.organization == write_id(id)))
-
-    def leave(self, connection: Connection, id: str) -> None:
-        """Mark a locked organization without account and keys for pruning.
-
-        Pruning waits until the day after tomorrow, since a CachedStore reads the change here.
-        """
-        table = self._table
-        mine = table.c.id == write_id(id)
-        day = idle_day(self._database.now(connection)) + 1
-        later = case((table.c.idle_day > day, table.c.idle_day), else_=day)
-        connection.execute(update(table).where(mine).values(used=None, idle_day=later))
 
     def peek(
         self,
@@ -187,18 +152,6 @@ class Organizations:
         leases = _leases(organization, found[0], self._database.read_clock(found[1]), now)
         return tuple(one for one in leases if lease_number(id, one.id) not in found[2])
 
-    def older_leases(self, id: bytes, locked: Any, moment: Moment) -> QuotaLeases | None:
-        """Return the quota leases of a locked organization that are out at a change of it; None: it
-        has not read the server's clock, or they cannot be read.
-
-        A lease is granted under the same lock, so each that is granted later finds the change.
-        """
-        if moment.clock is None:
-            return None
-        with suppress(UnreadableState):
-            return _leases(read_id(id), locked.windows, moment.clock)
-        return None
-
     def _state(
         self, connection: Connection, organization: str, windows: tuple[Window, ...]
     ) -> tuple[State, QuotaLeases]:
@@ -226,7 +179,7 @@ class Organizations:
         """Lock an organization and change its leases by a function of ``core/leases.py``."""
         table = self._table
         id = write_id(organization)
-        slots, day, *_ = self.lock(connection, id)
+        slots, day = self.lock(connection, id)
         with reading_state(organization, ROW, EMPTY_COLUMNS):
             before = read_leases(slots)
         value, after = change(before, self._database.now(connection) if now is None else now)
@@ -238,6 +191,17 @@ class Organizations:
                 .values(slots=write_leases(after), idle_day=max(day or 0, latest))
             )
         return value
+
+
+def leases_out(organization: str, windows: bytes | None, clock: int) -> QuotaLeases | None:
+    """Return the quota leases of a locked organization that are out at a change of it; None: they
+    cannot be read.
+
+    A lease is granted under the same lock, so each that is granted later finds the change.
+    """
+    with suppress(UnreadableState):
+        return _leases(organization, windows, clock)
+    return None
 
 
 def _leases(

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 from sqlalchemy import Connection, Dialect
 
 from .databases import OUTDATED_STATEMENT
-from .statements import Cursor, Rows, Statements, Written
+from .statements import Cursor, Query, Rows, Statement, Statements, Written
 
 _BYTEA: Final = 17
 _INTEGERS: Final = 20, 21, 23
@@ -84,7 +84,13 @@ class PipelinedCursor(Cursor):
         self.driver.rollback()
 
     def run(self, statement: Written, places: int, values: Mapping[str, Any]) -> None:
-        text, arguments = self.statements.written(statement, places)
+        self._add(self.statements.written(statement, places), values)
+
+    def write(self, query: Query) -> None:
+        self._add(self.statements.compiled(query.statement), query.values)
+
+    def _add(self, statement: Statement, values: Mapping[str, Any]) -> None:
+        text, arguments = statement
         given: Sequence[Any] = arguments(values)
         # Texts too: in libpq's own format for text a NUL would end them.
         formats = [_TEXT if type(value) is int else _BINARY for value in given]
@@ -92,6 +98,15 @@ class PipelinedCursor(Cursor):
 
     def rows(self, statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
         self.run(statement, places, values)
+        return _rows(self._send()[-1])
+
+    def ask(self, *queries: Query) -> list[Rows]:
+        for query in queries:
+            self.write(query)
+        return [_rows(result) for result in self._send()[-len(queries) :]]
+
+    def _send(self) -> list[Any]:
+        """Send what is pending, and return the results."""
         pending, self._pending = self._pending, []
         begin = () if self._begun else (_BEGIN,)
         self._begun = True
@@ -99,7 +114,7 @@ class PipelinedCursor(Cursor):
         for result in results:
             if (failure := self._failure(result)) is not None:
                 raise failure
-        return _rows(results[-1])
+        return results
 
     def _exchange(self, queries: Sequence[_Query]) -> list[Any]:
         """Send queries together, and return their results, each of which may be a failure.

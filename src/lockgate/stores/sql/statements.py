@@ -16,6 +16,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Dialect,
+    Executable,
     FromClause,
     Insert,
     Integer,
@@ -51,6 +52,14 @@ class Statement(NamedTuple):
     """Converts values by name to the form that the driver expects."""
 
 
+class Query(NamedTuple):
+    """A statement, and its values by names that no column has."""
+
+    statement: Any
+    """Built once: it is compiled once."""
+    values: Mapping[str, Any]
+
+
 class Statements:
     """The compiled statements by number of rows, which are powers of two to keep them few.
 
@@ -79,20 +88,33 @@ class Statements:
         self._limits = tables.limits
         self._upsert = upsert
         self._written: dict[tuple[Written, int], Statement] = {}
+        self._compiled: dict[Executable, Statement] = {}
 
     def written(self, statement: Written, places: int) -> Statement:
         """Return one of the statements below, compiled for a number of rows."""
         key = statement, places
         found = self._written.get(key)
         if found is None:
-            compiled = statement(places).compile(dialect=self._dialect)
-            assert isinstance(compiled, SQLCompiler), "no statement here is DDL"
-            arguments = _arguments(compiled.positiontup)
-            if self._dialect.name == "sqlite":
-                arguments = _without_adapters(arguments)
-            found = Statement(str(compiled), arguments)
-            self._written[key] = found
+            found = self._written[key] = self._compile(statement(places))
         return found
+
+    def compiled(self, statement: Executable) -> Statement:
+        """Return a statement that is built once, compiled."""
+        found = self._compiled.get(statement)
+        if found is None:
+            found = self._compiled[statement] = self._compile(statement)
+        return found
+
+    def _compile(self, statement: Any) -> Statement:
+        compiled = statement.compile(dialect=self._dialect)
+        assert isinstance(compiled, SQLCompiler), "no statement here is DDL"
+        arguments = _arguments(compiled.positiontup)
+        if self._dialect.name == "sqlite":
+            arguments = _without_adapters(arguments)
+        constants = {name: value for name, value in compiled.params.items() if value is not None}
+        if constants:
+            arguments = _with_constants(arguments, constants)
+        return Statement(str(compiled), arguments)
 
     def select_now(self, _: int) -> Select[*tuple[Any, ...]]:
         """Select the clock."""
@@ -327,6 +349,19 @@ class Cursor:
         self._cursor.execute(text, arguments(values))
         return self._cursor.fetchall()
 
+    def ask(self, *queries: Query) -> list[Rows]:
+        """Execute queries, and return the result of each."""
+        return [self._execute(query).fetchall() for query in queries]
+
+    def write(self, query: Query) -> None:
+        """Execute a statement that returns no rows."""
+        self._execute(query)
+
+    def _execute(self, query: Query) -> Any:
+        text, arguments = self.statements.compiled(query.statement)
+        self._cursor.execute(text, arguments(query.values))
+        return self._cursor
+
     def commit(self) -> Exception | None:
         """Commit; return the failure of a write that was sent with the commit and undid the
         transaction."""
@@ -366,6 +401,13 @@ def _without_adapters(
         return [bytearray(one) if type(one) is bytes else one for one in arguments(values)]
 
     return arranged
+
+
+def _with_constants(
+    arguments: Callable[[Mapping[str, Any]], Any], constants: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], Any]:
+    """Return the same arrangement of values and of what the statement itself compares with."""
+    return lambda values: arguments({**constants, **values})
 
 
 def _owner(table: Table) -> list[Column[Any]]:

@@ -121,8 +121,9 @@ class Tables:
         self.limits: Final = _limits(prefix, self.metadata)
 
     def key_columns(self) -> list[ColumnElement[Any]]:
-        """Return what to select of a key: not ``ends_at``, which follows from other columns."""
-        return [column for column in self.keys.c if column.name != "ends_at"]
+        """Return what to select of a key: not the columns that follow from others."""
+        derived = "ends_at", "unrevoked"
+        return [column for column in self.keys.c if column.name not in derived]
 
 
 def _organizations(prefix: str, metadata: MetaData) -> Table:
@@ -142,6 +143,8 @@ def _organizations(prefix: str, metadata: MetaData) -> Table:
         Column("changed", BigInteger, index=True),
         # Usage of keys not yet added to their own rows: an admission writes one row.
         Column("used", LargeBinary),
+        # The latest commits: 20 bytes each, at most 16.
+        Column("made", LargeBinary),
         **OPTIONS,
     )
 
@@ -183,6 +186,8 @@ def _keys(prefix: str, metadata: MetaData) -> Table:
         Column("last_used_at", BigInteger),
         # The earlier of revocation and expiry. For most keys it is NEVER.
         Column("ends_at", BigInteger, nullable=False, server_default=str(NEVER)),
+        # 1 until it is revoked, then 0, since databases differ after IS NULL: see accounts.
+        Column("unrevoked", SmallInteger, nullable=False),
         # JSON.
         Column("details", Text),
         **OPTIONS,
@@ -190,10 +195,11 @@ def _keys(prefix: str, metadata: MetaData) -> Table:
     columns = table.c
     newest = columns.organization, columns.created_at.desc(), columns.id
     Index(f"ix_{prefix}keys_newest", *newest)  # The order of lists (D10).
-    Index(f"ix_{prefix}keys_live", columns.organization, columns.ends_at, columns.id)
+    live = columns.organization, columns.unrevoked, columns.ends_at, columns.id
+    Index(f"ix_{prefix}keys_live", *live)
     # Only keys with an end, so that the index is small and not used for live keys.
-    name = f"ix_{prefix}keys_ends_at"
-    Index(name, columns.ends_at, postgresql_where=FINITE, sqlite_where=FINITE)
+    ends = columns.ends_at, columns.organization
+    Index(f"ix_{prefix}keys_ends_at", *ends, postgresql_where=FINITE, sqlite_where=FINITE)
     return table
 
 
@@ -209,16 +215,18 @@ def _removed_handles(prefix: str, metadata: MetaData) -> Table:
 
 def _changes(prefix: str, metadata: MetaData) -> Table:
     """Return the table of the change log. Records outlive their organization's row."""
-    return Table(
+    table = Table(
         f"{prefix}changes",
         metadata,
         Column("organization", opaque(ORGANIZATION_BYTES), primary_key=True),
         Column("number", BigInteger, primary_key=True, autoincrement=False),
-        Column("at", BigInteger, nullable=False, index=True),
+        Column("at", BigInteger, nullable=False),
         # JSON, as ``ChangeDraft.text`` writes it.
         Column("text", Text, nullable=False),
         **OPTIONS,
     )
+    Index(f"ix_{prefix}changes_at", table.c.at, table.c.organization)
+    return table
 
 
 def _usage(prefix: str, metadata: MetaData) -> Table:

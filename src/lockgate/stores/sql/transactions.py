@@ -89,6 +89,26 @@ class Transactions:
 
         return transaction
 
+    def committing(self, work: Callable[[Cursor], T]) -> Work[T]:
+        """Wrap work on the connection's driver in a transaction, as :meth:`writing` does."""
+
+        def transaction(connection: Connection) -> T:
+            self._database.begin(connection)
+            cursor = self.cursor(connection)
+            try:
+                value = work(cursor)
+                undone = _commit(connection, cursor.commit)
+                if undone is not None:
+                    raise undone
+            except OutcomeUnknown:
+                raise
+            except BaseException as failure:
+                self._undo(cursor, failure)
+                raise
+            return value
+
+        return transaction
+
     def cursor(self, connection: Connection) -> Cursor:
         """Return a cursor for charges on a connection."""
         if self._pipelined is not None and can_pipeline(connection):
@@ -106,18 +126,26 @@ class Transactions:
         except OutcomeUnknown:
             raise
         except BaseException as failure:
-            connection, driver = cursor.connection, cursor.driver
-            dialect = connection.dialect
-            if isinstance(failure, dialect.loaded_dbapi.Error) and dialect.is_disconnect(
-                failure, driver, None
-            ):
-                connection.invalidate(failure)
-                raise ConnectionLost from failure
-            _undo(connection, cursor.rollback)
+            self._undo(cursor, failure)
             raise
         for metrics in self.watching:
             metrics.batch(len(charges))
         return outcomes
+
+    def _undo(self, cursor: Cursor, failure: BaseException) -> None:
+        """Roll back after a failure.
+
+        Raises:
+            ConnectionLost: the failure is that.
+        """
+        connection, driver = cursor.connection, cursor.driver
+        dialect = connection.dialect
+        if isinstance(failure, dialect.loaded_dbapi.Error) and dialect.is_disconnect(
+            failure, driver, None
+        ):
+            connection.invalidate(failure)
+            raise ConnectionLost from failure
+        _undo(connection, cursor.rollback)
 
     def reraise(self, failure: Exception) -> NoReturn:
         """Raise a :class:`StoreError` from an exception of the driver or its pool.

@@ -66,6 +66,7 @@ def _create_organizations() -> None:
         Column("slots", large_bytes()),
         Column("changed", BigInteger),
         Column("used", LargeBinary),
+        Column("made", LargeBinary),
     )
     create_index(f"ix_{organizations}_idle_day", organizations, ["idle_day"])
     create_index(f"ix_{organizations}_changed", organizations, ["changed"])
@@ -103,16 +104,16 @@ def _create_keys() -> None:
         Column("request_count", BigInteger, nullable=False),
         Column("last_used_at", BigInteger),
         Column("ends_at", BigInteger, nullable=False, server_default=str(_NEVER)),
+        Column("unrevoked", SmallInteger, nullable=False),
         Column("seal", ascii_text(SEAL_LENGTH)),
         Column("details", Text),
         ForeignKeyConstraint(["organization"], [f"{name_of('organizations')}.id"]),
     )
     create_index(f"ix_{keys}_newest", keys, ["organization", text("created_at DESC"), "id"])
-    create_index(f"ix_{keys}_live", keys, ["organization", "ends_at", "id"])
+    create_index(f"ix_{keys}_live", keys, ["organization", "unrevoked", "ends_at", "id"])
     finite = text(f"ends_at < {_NEVER}")
-    create_index(
-        f"ix_{keys}_ends_at", keys, ["ends_at"], postgresql_where=finite, sqlite_where=finite
-    )
+    ends = ["ends_at", "organization"]
+    create_index(f"ix_{keys}_ends_at", keys, ends, postgresql_where=finite, sqlite_where=finite)
     create_table(name_of("removed_handles"), Column("handle", ascii_text(64), primary_key=True))
 
 
@@ -153,7 +154,7 @@ def _create_histories() -> None:
         Column("at", BigInteger, nullable=False),
         Column("text", Text, nullable=False),
     )
-    create_index(f"ix_{changes}_at", changes, ["at"])
+    create_index(f"ix_{changes}_at", changes, ["at", "organization"])
     create_table(
         usage,
         Column("id", opaque(32), primary_key=True),

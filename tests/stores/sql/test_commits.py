@@ -1,8 +1,8 @@
-"""A revocation on PostgreSQL: one statement, with the effect of a transaction."""
+"""Changes of keys on PostgreSQL: few round trips, also beside other transactions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from threading import Thread
 from typing import Any
 
@@ -17,8 +17,9 @@ from lockgate.core.sliding_window import EMPTY
 from lockgate.stores.resilience.older_leases import noted_leases
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.codec import write_state
+from lockgate.stores.sql.pipelined_cursor import PipelinedCursor
 from lockgate.sync import run
-from tests.stores.making import NOW, at_once, draft_of, new_key
+from tests.stores.making import NOW, account, at_once, draft, draft_of, new_key
 
 from .backends import BACKENDS, Borrowed, await_locks
 
@@ -28,7 +29,7 @@ REVOKED = drafted_change("key_revoked")
 
 @pytest.fixture
 def store() -> Iterator[Borrowed]:
-    opened = BACKEND.open(blocking=True)
+    opened = BACKEND.open()
     yield opened
     run(opened.close())
 
@@ -42,27 +43,47 @@ def revoke(store: SqlStore, key: ApiKey) -> ApiKey | None:
 
 
 @pytest.fixture
-def statements(store: Borrowed) -> list[str]:
-    """The first words of the statements."""
-    sent: list[str] = []
-    assert store._engine is not None
+def trips(store: Borrowed, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of statements in each round trip."""
+    made: list[int] = []
+    event.listen(store._engines.blocking, "before_cursor_execute", lambda *_: made.append(1))
+    exchange = PipelinedCursor._exchange
 
-    def note(*args: Any) -> None:
-        sent.append(args[2].split()[0])
+    def counted(cursor: PipelinedCursor, queries: Sequence[Any]) -> list[Any]:
+        made.append(len(queries))
+        return exchange(cursor, queries)
 
-    event.listen(store._engine, "before_cursor_execute", note)
-    return sent
+    monkeypatch.setattr(PipelinedCursor, "_exchange", counted)
+    return made
 
 
-def test_a_revocation_is_one_statement(store: Borrowed, statements: list[str]) -> None:
+def test_a_revocation_is_three_round_trips(store: Borrowed, trips: list[int]) -> None:
+    """It reads the key, locks the organization and reads, and writes and commits."""
     first, second = key_of(store), key_of(store)
     revoke(store, first)  # Its predecessor has made the row of the change counter.
-    statements.clear()
+    trips.clear()
     revoked = revoke(store, second)
-    assert statements == ["WITH"]
+    assert len(trips) == 3, trips
     assert revoked == run(store.find(second.handle))
     assert revoked is not None
     assert revoked.revoked_at is not None
+
+
+def test_other_changes_are_few_round_trips(store: Borrowed, trips: list[int]) -> None:
+    run(store.register(account(), draft(), NOW))
+    run(store.put_organization(Organization("org_1", "starter")))
+    key, cap = key_of(store), 9
+    for change, most in (
+        (lambda: store.insert(draft(), None), 3),
+        (lambda: store.insert(draft(), cap), 4),
+        (lambda: store.update_if(key, key._replace(name="new")), 3),
+        (lambda: store.rotate_if(key._replace(name="new"), key, draft(), cap), 5),
+        (lambda: store.sign_in("org_1"), 3),
+        (lambda: store.put_organization(Organization("org_1", "free")), 3),
+    ):
+        trips.clear()
+        assert run(change()) is not False
+        assert len(trips) == most, trips
 
 
 def test_the_first_change_of_a_database_makes_the_change_counter(store: Borrowed) -> None:
@@ -76,13 +97,13 @@ def test_the_first_change_of_a_database_makes_the_change_counter(store: Borrowed
     assert [change.number for change in run(store.change_log("org_1", 9))] == [1]
 
 
-def test_k3_a_revocation_again_changes_nothing(store: Borrowed, statements: list[str]) -> None:
+def test_k3_a_revocation_again_changes_nothing(store: Borrowed, trips: list[int]) -> None:
     key = key_of(store)
     revoked = revoke(store, key)
     counter = run(store.change_counter())
-    statements.clear()
+    trips.clear()
     assert revoke(store, key) == revoked
-    assert statements == ["WITH"]
+    assert trips == [1]
     assert run(store.change_counter()) == counter
     assert len(run(store.change_log("org_1", 9))) == 1
 
