@@ -9,14 +9,15 @@ import pytest
 
 from lockgate.testing import Broken
 from lockgate.testing.certify import checks_of, drive, hold
-from lockgate.testing.checks import Check, instants, lost, many
+from lockgate.testing.checks import Check, deaths, instants, lost, many
 
+from . import mutants_of_deaths as dying
 from . import mutants_of_instants as stamping
 from . import mutants_of_lost_replies as repeating
 from . import mutants_of_many as paging
 from .mutants import Mutant
 
-CHECKS: Final = (*instants.CHECKS, *many.CHECKS, *lost.CHECKS)
+CHECKS: Final = (*instants.CHECKS, *many.CHECKS, *lost.CHECKS, *deaths.CHECKS)
 DETECTED: Final[Sequence[tuple[type[Mutant], str]]] = (
     (stamping.StampsBeforeItsTurn, "no_admission_has_a_later_instant_than_the_end_of_its_key"),
     (stamping.StampsWhatItRead, "no_admission_has_a_later_instant_than_the_end_of_its_key"),
@@ -34,6 +35,9 @@ DETECTED: Final[Sequence[tuple[type[Mutant], str]]] = (
     (repeating.StampsRepetitions, "a_change_whose_reply_is_lost_is_made_once"),
     (repeating.EndsWalksAtRepetitions, "a_walk_whose_replies_are_lost_removes_each_key_once"),
     (repeating.RemembersOneCommit, "a_commit_is_repeated_behind_fifteen_others"),
+    (dying.RotatesByTwoCommits, "a_process_that_dies_leaves_a_whole_change_or_none"),
+    (dying.RegistersByTwoCommits, "a_process_that_dies_leaves_a_whole_change_or_none"),
+    (dying.ClaimsByManyCommits, "a_process_that_dies_leaves_a_whole_change_or_none"),
 )
 
 

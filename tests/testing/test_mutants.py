@@ -16,6 +16,7 @@ from . import (
     mutants_between,  # noqa: F401 - imported to register their mutants
     mutants_of_accounts,  # noqa: F401
     mutants_of_changes,  # noqa: F401
+    mutants_of_deaths,  # noqa: F401
     mutants_of_fields,  # noqa: F401
     mutants_of_holds,  # noqa: F401
     mutants_of_instants,  # noqa: F401

@@ -240,6 +240,11 @@ class Record:
             self.account is not None if isinstance(row, Account) else self.key(row.id) is not None
         )
 
+    def has(self, handle: str) -> bool:
+        """Return whether a key or the account has a handle."""
+        account = self.account
+        return handle in self.keys or (account is not None and account.handle == handle)
+
     def last_use(self) -> int | None:
         """Return the latest use of an account that may be removed; None: it must not be."""
         account = self.account

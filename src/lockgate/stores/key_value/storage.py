@@ -11,7 +11,7 @@ from typing import Final, NoReturn, TypeAlias, TypeVar
 
 from ...clock import wall_clock
 from ...core.api_keys import Position
-from ...core.timestamps import DAY
+from ...core.timestamps import DAY, MINUTE
 from ...core.usage_history import KEPT_DAYS, UsageHistory, added
 from ...core.usage_marks import marked
 from ...errors import HandleTaken
@@ -24,6 +24,8 @@ Change: TypeAlias = Callable[[bytes | None, int], tuple[T, bytes | None, int | N
 """Maps an old value and the present to an answer, a new value and its expiry."""
 
 LOOKED_AT_AT_ONCE: Final = 20
+_CLAIM_LASTS: Final = MINUTE
+"""Microseconds after which a claim without a row may be taken over; a commit takes far less."""
 _TRIES: Final = 300
 _LONGEST_PAUSE: Final = 0.02
 
@@ -192,10 +194,32 @@ class Shelf:
         raise OutcomeUnknown(f"{_TRIES} others were faster to write {name}")
 
     async def claim(self, kind: str, handle: str, organization: str) -> None:
-        """Claim a handle for an organization, before its record is written."""
-        value = Record.write_names([organization])
-        if not await self._put_if(_name(kind, handle), value, None, None):
+        """Claim a handle for an organization, before its record is written.
+
+        A process may die between the two. A claim without a key or an account may be taken over
+        after a minute, unless it was settled.
+
+        Raises:
+            HandleTaken: another claim has the handle.
+        """
+        name, now = _name(kind, handle), await self.now()
+        value = Record.write_names([organization, str(now)])
+        if await self._put_if(name, value, None, None):
+            return
+        kept = await self.get(name)
+        if kept is not None:
+            owner, *since = Record.read_names(kept[0])
+            if not since or now - int(since[0]) < _CLAIM_LASTS:
+                raise HandleTaken
+            if (await self.read(owner)).has(handle):
+                raise HandleTaken
+        if not await self._put_if(name, value, kept and kept[1], None):
             raise HandleTaken
+
+    async def settle(self, kind: str, handle: str, organization: str) -> None:
+        """Keep the claim of a handle for ever: its row was written."""
+        value = Record.write_names([organization])
+        await self.swap(_name(kind, handle), lambda _, __: (None, value, None), 0)
 
     async def waive(self, kind: str, handle: str) -> None:
         """Release a claimed handle."""

@@ -219,6 +219,8 @@ class RecordStore(Directory, Store):
             claims = []
         outcome = await self._shelf.change(owner, work, now)
         if outcome.verdict == "done":
+            for kind, handle in claims:
+                await self._shelf.settle(kind, handle, owner)
             await self._leave(commit, outcome.rows)
         else:
             for kind, handle in claims:
@@ -274,6 +276,8 @@ class RecordStore(Directory, Store):
         """Remove what belonged to removed rows. The handles of keys stay taken."""
         for row in rows:
             handle = row.handle if isinstance(row, ApiKey) else None
+            if handle is not None:
+                await self._shelf.settle("key", handle, owner)
             await self._shelf.remove_history(HistoryOwner(owner, handle))
             if isinstance(row, Account):
                 await self._shelf.waive("token", row.handle)
