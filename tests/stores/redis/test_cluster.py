@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from redis.exceptions import ConnectionError, ResponseError
 
 from lockgate import Event, Gate, Limit, Plan, PlanBook, run
 from lockgate.core.api_keys import Position
+from lockgate.core.changes import drafted_change
 from lockgate.core.limits import bound
 from lockgate.core.quota_leases import LeaseRequest, Settlement
 from lockgate.errors import StoreUnavailable
@@ -31,7 +33,7 @@ from lockgate.stores.redis.transport.failures import Lost
 from tests.patience import SHORT, answered
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
-from ..making import NOW, draft_of, new_key, token_of
+from ..making import NOW, account, draft_of, new_key, token_of
 from .backends import rights
 from .test_failover import slot_of, tell
 
@@ -414,6 +416,80 @@ def test_keys_are_listed_and_revoked_while_their_slot_is_half_moved(
         await store.close()
 
     asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [(), ("organization",), ("created", "live"), ("live", "ended"), ("organization", "windows")],
+    ids=lambda names: "-".join(names) or "nothing",
+)
+def test_k4_a_revocation_is_whole_while_its_slot_is_half_moved(
+    own: RedisCluster, moving: Callable[..., Any], moved: tuple[str, ...]
+) -> None:
+    store, made = RedisStore(own.url(), prefix=f"whole-{'-'.join(moved)}"), new_key()
+    first, second = (run(store.insert(draft_of(key), None)) for key in (made, new_key()))
+    run(store.revoke_if_live("org_1", second.id))
+    run(store.admit(token_of(made), 1, BOOK))
+    place = store._names.place("org_1")
+    moving(store, "org_1", *(getattr(place, name) for name in moved))
+    change = drafted_change("key_revoked", first.id)
+    revoked = run(store.revoke_if_live("org_1", first.id, change=change))
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+    assert run(store.revoke_if_live("org_1", first.id, change=change)) == revoked
+    assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
+    assert run(store.find(made.handle)) == revoked
+    assert [key.revoked_at is None for key in run(store.list("org_1", 9))] == [False, False]
+    assert run(store.list_live("org_1", 9)) == []
+    (record,) = run(store.change_log("org_1", 9))
+    assert record.at == revoked.revoked_at
+    run(store.close())
+
+
+@pytest.mark.parametrize("moved", ["nothing", "organization", "live"])
+@pytest.mark.parametrize("operation", ["insert", "rotate", "claim"])
+def test_a_change_of_several_redis_keys_waits_for_the_end_of_the_move(
+    own: RedisCluster, operation: str, moved: str
+) -> None:
+    """It is made once then, and nothing of it is there before."""
+    store = RedisStore(own.url(), prefix=f"waits-{operation}-{moved}")
+    _, key = run(store.register(account(), draft_of(new_key())))
+    slot, place, another = slot_of(store, "org_1"), store._names.place("org_1"), new_key()
+    source = own.nodes[number := node_with(own, slot)]
+    target = own.nodes[(number + 1) % len(own.nodes)]
+
+    async def change() -> None:
+        draft = draft_of(another)
+        if operation == "insert":
+            await store.insert(draft, 5, change=drafted_change("key_created", draft.id))
+        elif operation == "rotate":
+            new = key._replace(revoked_at=key.created_at)
+            rotated = drafted_change("key_rotated", key.id)
+            assert await store.rotate_if(key, new, draft, 5, change=rotated) is not None
+        else:
+            claimed = drafted_change("account_claimed")
+            await store.claim_if_unclaimed(
+                "org_1", "ada", revoke=True, keep_token=False, change=claimed
+            )
+
+    begin(own, slot, source, target)
+    if moved != "nothing":
+        name = getattr(place, moved)
+        assert tell(source, "MIGRATE", "127.0.0.1", target.port, name, 0, 25_000) == b"OK"
+    with ThreadPoolExecutor(1) as threads:
+        changing = threads.submit(run, change())
+        with suppress(TimeoutError):
+            changing.result(0.1)
+        if not changing.done():
+            assert run(store.change_log("org_1", 9)) == []
+            assert run(store.list("org_1", 9)) == [key]
+        give(own, slot, source, target)
+        changing.result(60)
+    assert len(run(store.change_log("org_1", 9))) == 1
+    live = [one.handle for one in run(store.list_live("org_1", 9))]
+    right = {"insert": {key.handle, another.handle}, "rotate": {another.handle}, "claim": set()}
+    assert {*live} == right[operation]
+    run(store.close())
 
 
 def test_d33_a_request_whose_reply_is_lost_as_its_slot_begins_to_move_counts_once(
