@@ -394,7 +394,7 @@ def gate_with(
         ({"trusted_proxies": ["10.0.0.0/33"]}, "'10.0.0.0/33'"),
         ({"trusted_proxies": ["proxy.internal"]}, "'proxy.internal'"),
         ({"store": "nosql://"}, "nosql.*memory://"),
-        ({"sessions": object()}, r"object.*io = 'none'"),
+        ({"sessions": object()}, "sessions is of the type object: give SessionVerifier"),
         ({"web_options": {"prefix": "api"}}, r"prefix 'api'.*must"),
         ({"web_options": {"prefix": "/api/"}}, r"prefix '/api/'.*must"),
         ({"web_options": {"prefix": "/"}}, r"prefix '/'.*must"),
@@ -592,5 +592,5 @@ def test_a_key_that_was_revoked_is_refused_although_it_was_verified_lately() -> 
 
 @pytest.mark.parametrize("given", [["items:read"], {"items:read"}, "items:read"])
 def test_a_catalogue_of_another_type_is_a_mistake(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"give Catalogue\.of"):
+    with pytest.raises(ConfigurationError, match="give Catalogue or None"):
         Gate(brand="acme", catalogue=given)

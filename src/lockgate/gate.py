@@ -10,6 +10,7 @@ from .clock import Clock
 from .core.accounts import Account
 from .core.allowed_addresses import contains
 from .core.api_keys import ApiKey
+from .core.arguments import check_arguments
 from .core.client_address import ClientAddresses, budget_of
 from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
@@ -45,7 +46,7 @@ from .errors import (
     Unauthenticated,
 )
 from .events import Events, Observer, logger
-from .options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions, options
+from .options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions
 from .principal import Principal
 from .services.anonymous_limits import AnonymousLimits
 from .services.change_log import Changes
@@ -154,7 +155,7 @@ class Gate:
 
     _limits: Mapping[str, Limit] = MappingProxyType({})
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a statement for each part
         self,
         store: Store | str = "memory://",
         *,
@@ -183,10 +184,11 @@ class Gate:
         usage_history: bool = False,
         usage_addresses: bool = True,
     ) -> None:
-        of_keys, of_web = options(KeyOptions, key_options), options(WebOptions, web_options)
-        of_slots, of_holds = options(SlotOptions, slot_options), options(HoldOptions, hold_options)
-        of_store, systems = options(StoreOptions, store_options), tuple(legacy)
         self._opened = open_store(store) if isinstance(store, str) else checked(store)
+        check_arguments(Gate.__init__, locals())
+        of_keys, of_web = key_options or KeyOptions(), web_options or WebOptions()
+        of_slots, of_holds = slot_options or SlotOptions(), hold_options or HoldOptions()
+        of_store, systems = store_options or StoreOptions(), tuple(legacy)
 
         # Credentials, and what they may do.
         self._peppers = Peppers(
@@ -198,7 +200,7 @@ class Gate:
         self.format: Final = KeyFormat(brand, environment, self._peppers, systems)
         self.known: Final = VerifiedKeyCache()
         self.plans: Final = plans or PlanBook()
-        self.catalogue: Final = _catalogue(catalogue)
+        self.catalogue: Final = catalogue or Catalogue.of()
         self.session_access: Final = SessionAccess(
             session_options,
             people=sessions,
@@ -1063,13 +1065,3 @@ def _check_cost(cost: int) -> None:
 def _origins(public_url: str | None, of_web: WebOptions) -> frozenset[bytes]:
     """Return the origins whose pages may write with a session."""
     return frozenset(map(origin_of, [*filter(None, [public_url]), *of_web.allowed_origins]))
-
-
-def _catalogue(given: object) -> Catalogue:
-    if given is None:
-        return Catalogue.of()
-    if not isinstance(given, Catalogue):
-        raise ConfigurationError(
-            f"catalogue is {given!r}: give Catalogue.of(['items:read', 'items:write'])."
-        )
-    return given

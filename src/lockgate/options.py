@@ -6,16 +6,14 @@ gate = Gate("redis://cache", brand="acme", web_options=WebOptions(key_header="X-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 from .core.api_keys import read_lifetime
+from .core.arguments import check_arguments
 from .core.limits import Limit, check_limits, listed
-from .core.plans import is_number, is_whole
 from .errors import ConfigurationError, Refusal
 from .stores.resilience.deadlines import DEADLINE
 from .stores.resilience.local_limits import Fallback
-
-Options = TypeVar("Options")
 
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9]+(-[A-Za-z0-9]+)*")
 _OTHER_HEADERS: Final = frozenset(
@@ -55,6 +53,7 @@ class KeyOptions:
 
     def __post_init__(self) -> None:
         """Refuse numbers that are out of range."""
+        check_arguments(type(self), vars(self))
         if self.cap is not None and self.cap < 1:
             raise ConfigurationError(f"cap is {self.cap}: use at least 1, or None for no cap.")
         _, problems = read_lifetime(self.max_age_days)
@@ -104,6 +103,7 @@ class WebOptions:
 
     def __post_init__(self) -> None:
         """Refuse prefixes that match no path, and a header with another meaning."""
+        check_arguments(type(self), vars(self))
         prefix, health, name = self.prefix, self.health, self.key_header
         if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
             raise ConfigurationError(
@@ -145,6 +145,7 @@ class SlotOptions:
 
     def __post_init__(self) -> None:
         """Refuse a time that has passed when the response arrives."""
+        check_arguments(type(self), vars(self))
         if self.retry_after < 1:
             raise ConfigurationError(f"retry_after is {self.retry_after}: use at least 1 second.")
 
@@ -171,9 +172,10 @@ class HoldOptions:
 
     def __post_init__(self) -> None:
         """Refuse a time or a number that the stores have no place for."""
-        if not is_number(self.seconds) or not 0 < self.seconds <= 3600:
+        check_arguments(type(self), vars(self))
+        if not 0 < self.seconds <= 3600:
             raise ConfigurationError(f"Holds of {self.seconds!r} s: use more than 0, up to 3600.")
-        if not is_whole(self.at_most) or not 1 <= self.at_most <= 1000:
+        if not 1 <= self.at_most <= 1000:
             raise ConfigurationError(f"{self.at_most!r} holds at most: use 1 to 1000.")
         for limit in listed(self.limits):
             check_limits([limit])
@@ -200,6 +202,7 @@ class StoreOptions:
 
     def __post_init__(self) -> None:
         """Refuse an unknown fallback and an empty fleet."""
+        check_arguments(type(self), vars(self))
         if self.on_failure not in ("local", "open", "closed"):
             raise ConfigurationError(
                 f"on_failure is {self.on_failure!r}: use 'local', 'open' or 'closed'."
@@ -208,16 +211,3 @@ class StoreOptions:
             raise ConfigurationError(
                 f"The fleet is {self.fleet}: it has at least this one process."
             )
-
-
-def options(kind: type[Options], given: Options | None) -> Options:
-    """Return the given options, or else the defaults.
-
-    Raises:
-        ConfigurationError: something else was given.
-    """
-    if given is None:
-        return kind()
-    if not isinstance(given, kind):
-        raise ConfigurationError(f"{given!r} was given as options: give {kind.__name__}(...).")
-    return given

@@ -27,9 +27,9 @@ def test_a_cookie_may_have_any_name_that_browsers_send(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", " ", "a b", "a;b", "a=b", "a,b", 'a"b', "s\u00e9ssion", "a\n", "\t", 7, b"session"],
+    ["", " ", "a b", "a;b", "a=b", "a,b", 'a"b', "s\u00e9ssion", "a\n", "\t"],
 )
-def test_a_name_that_no_browser_sends_is_refused(name: Any) -> None:
+def test_a_name_that_no_browser_sends_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="The name of the session cookie is"):
         SessionOptions(cookie=name)
 
@@ -59,5 +59,5 @@ def test_options_without_a_verifier_are_a_mistake() -> None:
 
 @pytest.mark.parametrize("given", [{}, "session", SessionOptions])
 def test_options_of_another_type_are_a_mistake(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"give SessionOptions\(\.\.\.\)"):
+    with pytest.raises(ConfigurationError, match=r"session_options is .*: give SessionOptions"):
         gate_with(given)

@@ -127,7 +127,7 @@ def test_a_signed_payload_of_another_shape_is_no_session(payload: object) -> Non
     assert run(sessions().verify(str(value))) is None
 
 
-@pytest.mark.parametrize("secrets", [[], ["short"], [SECRET, "short"], [""], "one long string"])
+@pytest.mark.parametrize("secrets", [[], ["short"], [SECRET, "short"], [""]])
 def test_short_secrets_are_refused_with_the_way_to_make_one(secrets: list[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"secrets\.token_urlsafe") as caught:
         SignedCookie(secrets)

@@ -274,10 +274,10 @@ def test_which_scope_is_beyond_some_grants(
     ("options", "told"),
     [
         ({"roles": {"viewer": "account:read"}}, "roles gives a list of scopes"),
-        ({"roles": ["viewer"]}, "roles gives a list of scopes"),
+        ({"roles": ["viewer"]}, "roles is of the type list: give a dict"),
         ({"roles": {"": []}}, "roles gives a list of scopes"),
         ({"roles": {1: []}}, "roles gives a list of scopes"),
-        ({"role": "viewer"}, "role is 'viewer': give a function that takes one argument"),
+        ({"role": "viewer"}, "role is of the type str: give a function or None"),
         ({"role": lambda: "viewer"}, "give a function that takes one argument"),
         ({"role": lambda one, two: "viewer"}, "give a function that takes one argument"),
         ({"roles": {"viewer": ["acount:read"]}}, r"role 'viewer' has the scope 'acount:read'"),

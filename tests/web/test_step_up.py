@@ -206,13 +206,13 @@ def test_a_signed_cookie_keeps_when_and_how() -> None:
 @pytest.mark.parametrize(
     ("check", "fields", "told"),
     [
-        (None, {}, "check is None"),
+        (None, {}, "check is None: give a function"),
         (lambda: True, {}, "a function that takes one argument"),
-        (is_recent, {"scopes": "*"}, "scopes is .*give a list such as"),
+        (is_recent, {"scopes": "*"}, "scopes is of the type str: give a list of text"),
         (is_recent, {"scopes": []}, r"scopes is \[\]"),
         (is_recent, {"max_age": -1}, "max_age is -1"),
-        (is_recent, {"max_age": 1.5}, "max_age is 1.5"),
-        (is_recent, {"acr_values": "silver"}, "acr_values is 'silver'"),
+        (is_recent, {"max_age": 1.5}, "max_age is of the type float"),
+        (is_recent, {"acr_values": "silver"}, "acr_values is of the type str"),
         (is_recent, {"acr_values": ['a", x="']}, "without spaces or quotes"),
         (is_recent, {"acr_values": ["a\r\nb"]}, "without spaces or quotes"),
         (is_recent, {"scopes": ["jobs:raed"]}, "'jobs:raed', which does not exist"),
@@ -225,7 +225,7 @@ def test_mistakes_are_told_when_the_gate_is_built(check: Any, fields: Any, told:
 
 def test_a_function_alone_is_no_step_up() -> None:
     wrong: Any = is_recent
-    with pytest.raises(ConfigurationError, match=r"give StepUp\(check\)"):
+    with pytest.raises(ConfigurationError, match=r"step_up is .*: give StepUp or None"):
         SessionOptions(step_up=wrong)
 
 

@@ -11,6 +11,7 @@ from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from ..core.api_keys import ApiKey, KeyState
+from ..core.arguments import check_arguments
 from ..core.bounded_dict import BoundedDict
 from ..core.changes import Actor, acting
 from ..core.imported_keys import ImportedToken
@@ -93,14 +94,7 @@ class LeakReports:
 
     def __post_init__(self) -> None:
         """Refuse what is no function, and a timeout that is not positive."""
-        if not callable(self.keys):
-            raise ConfigurationError(
-                "LeakReports(keys=...) is no function: give one that returns the signers' keys."
-            )
-        if self.on_leak is not None and not callable(self.on_leak):
-            raise ConfigurationError(
-                "LeakReports(on_leak=...) is no function: give one that takes a list of LeakedKey."
-            )
+        check_arguments(type(self), vars(self))
         if not 0 < self.timeout < inf:
             raise ConfigurationError(f"timeout is {self.timeout}: use seconds, more than 0.")
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 from ..clock import Clock
 from ..core.accounts import Account, AccountDraft, AccountType, read_company
 from ..core.api_keys import ApiKey, KeyDetails, read_name
+from ..core.arguments import check_arguments
 from ..core.changes import LOCKGATE, Actor, drafted_change
 from ..core.credentials import without_credentials
 from ..core.key_format import DASHBOARD, KeyFormat
@@ -87,19 +88,16 @@ class Registration:
 
     def __post_init__(self) -> None:
         """Refuse limits and timeouts that are not positive numbers."""
+        check_arguments(type(self), vars(self))
         for name in ("per_address", "per_network", "per_email", "per_service", "session_seconds"):
-            number: object = getattr(self, name)
-            if number is None and name != "session_seconds":
-                continue
-            if not isinstance(number, int) or number <= 0:
+            number: int | None = getattr(self, name)
+            if number is not None and number <= 0:
                 raise ConfigurationError(f"{name} is {number}: use a whole number of 1 or more.")
         for name in ("billing_timeout", "approve_timeout"):
             if not 0 < getattr(self, name) < inf:
                 raise ConfigurationError(
                     f"{name} is {getattr(self, name)}: use seconds, more than 0."
                 )
-        if self.approve is not None and not callable(self.approve):
-            raise ConfigurationError("approve is no function: give one that takes a registration.")
         days = self.remove_unclaimed_after_days
         if days is not None and not 0 < days <= _DAYS_AT_MOST:
             raise ConfigurationError(

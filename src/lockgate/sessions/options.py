@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from inspect import signature
 from typing import Final, NamedTuple, cast
 
-from ..core.plans import is_whole
+from ..core.arguments import check_arguments
 from ..errors import ConfigurationError
 from .session import SESSION_COOKIE, Session, SessionVerifier
 
@@ -57,14 +57,13 @@ class StepUp:
 
     def __post_init__(self) -> None:
         """Refuse arguments that cannot be asked or told."""
-        if self.check is None:
-            raise ConfigurationError("check is None: give a function that takes one argument.")
+        check_arguments(type(self), vars(self))
         _check_function("check", self.check)
-        if isinstance(self.scopes, str) or not self.scopes:
+        if not self.scopes:
             raise ConfigurationError(f"scopes is {self.scopes!r}: give a list such as ['*'].")
-        if self.max_age is not None and not (is_whole(self.max_age) and self.max_age >= 0):
+        if self.max_age is not None and self.max_age < 0:
             raise ConfigurationError(f"max_age is {self.max_age!r}: use whole seconds, or None.")
-        if isinstance(self.acr_values, str) or not all(map(_ACR.fullmatch, self.acr_values)):
+        if not all(map(_ACR.fullmatch, self.acr_values)):
             raise ConfigurationError(
                 f"acr_values is {self.acr_values!r}: give a list of texts without spaces or quotes."
             )
@@ -105,6 +104,7 @@ class SessionOptions:
 
     def __post_init__(self) -> None:
         """Refuse a name that no browser sends, and options that accept no session."""
+        check_arguments(type(self), vars(self))
         if self.cookie is not None:
             _check_cookie(self.cookie)
         elif self.bearer is False:
@@ -113,12 +113,6 @@ class SessionOptions:
             )
         _check_roles(self.roles)
         _check_function("role", self.role)
-        if not isinstance(self.step_up, StepUp | None):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
-            raise ConfigurationError(f"step_up is {self.step_up!r}: give StepUp(check).")
-        if not isinstance(self.bearer, bool) and not hasattr(self.bearer, "verify"):
-            raise ConfigurationError(
-                f"bearer is {self.bearer!r}: give True, or a session verifier such as JwtSessions."
-            )
 
     @property
     def is_prefixed(self) -> bool:
@@ -126,8 +120,8 @@ class SessionOptions:
         return self.cookie is not None and self.cookie.startswith(_PREFIXES)
 
 
-def _check_cookie(name: object) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+def _check_cookie(name: str) -> None:
+    if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"The name of the session cookie is {name!r}: use letters, digits and !#$%&'*+-.^_`|~."
         )

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
+from ..core.arguments import check_arguments
 from ..core.weak_secrets import refuse_weak
 from ..stores.base import IoMode
 from .session import LONGEST_COOKIE, Session
@@ -30,6 +31,7 @@ class SignedCookie:
     io: IoMode = "none"
 
     def __init__(self, secrets: Sequence[str], max_age: int = 12 * 3600) -> None:
+        check_arguments(SignedCookie.__init__, locals())
         self._serializer = URLSafeTimedSerializer(oldest_first(secrets), salt="lockgate.session")
         self._max_age = max_age
 

@@ -82,7 +82,7 @@ def checked(store: object) -> Store:
         raise ConfigurationError(
             f"A {kind} is not a store: give the gate SqlStore(engine), with the engine behind it."
         )
-    raise ConfigurationError(f"A gate takes a store or its URL, not {kind}: see Store.")
+    raise ConfigurationError(f"A gate takes a store or its URL as text, not {kind}: see Store.")
 
 
 def resilient(

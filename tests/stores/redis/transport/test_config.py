@@ -99,6 +99,7 @@ def test_a_client_with_behaviour_outside_its_settings_is_refused(
         ("redis://a", redis.Redis()),
         (redis.Redis(), redis.Redis()),
         (None,),
+        ("rediss://a?ssl_cert_reqs=CERT_NONE",),
     ],
 )
 def test_sources_that_do_not_fit_together(sources: Any) -> None:

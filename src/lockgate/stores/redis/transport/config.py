@@ -19,7 +19,7 @@ from redis.asyncio import sentinel as redis_asyncio_sentinel
 from redis.asyncio.connection import SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import ReadOnlyError
+from redis.exceptions import ReadOnlyError, RedisError
 
 from ....core.weak_secrets import refuse_malformed_url
 from ....errors import ConfigurationError
@@ -292,7 +292,7 @@ def _from_url(text: str) -> Servers:
         timeout = float(options.get("socket_timeout") or SECONDS)
         sentinels = Settings(of_sentinels, secure)
         return Servers(kind, addresses, Settings(kept, secure), timeout, service, sentinels)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RedisError):
         raise ConfigurationError(
             "The store's URL cannot be read: use 'redis://user:password@host:6379/0', "
             "'redis+cluster://host:6379,host:6380', "

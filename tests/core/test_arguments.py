@@ -1,0 +1,78 @@
+"""Values of settings classes and of the environment are refused where they are given, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import signature
+from typing import Any
+
+import pytest
+from pydantic import HttpUrl, SecretBytes, SecretStr
+
+from lockgate import Gate, Registration
+from lockgate.errors import ConfigurationError
+from lockgate.options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions
+from lockgate.services.leak_reports import LeakReports
+from lockgate.sessions import SessionOptions, SignedCookie, StepUp
+from lockgate.sessions.jwt import JwtSessions
+
+SECRET = "q8Hd02Xb7sPz4LmNv1RtYk6WcJf9AeGu"
+CLASSES: dict[Callable[..., object], dict[str, Any]] = {
+    Gate: {"brand": "acme"},
+    HoldOptions: {},
+    JwtSessions: {"keys": "https://id.example/jwks", "issuer": "me", "audience": "it"},
+    KeyOptions: {},
+    LeakReports: {"keys": dict},
+    Registration: {"session_secrets": [SECRET]},
+    SessionOptions: {},
+    SignedCookie: {"secrets": [SECRET]},
+    SlotOptions: {},
+    StepUp: {"check": bool},
+    StoreOptions: {},
+    WebOptions: {},
+}
+ARGUMENTS = [(kind, name) for kind in CLASSES for name in signature(kind).parameters]
+
+
+@pytest.mark.parametrize(("kind", "name"), ARGUMENTS)
+def test_each_argument_of_a_gate_and_its_options_is_refused_by_its_name(
+    kind: Callable[..., object], name: str
+) -> None:
+    """Also within a list, and without the value in the message: it may be a secret."""
+    for wrong in (SecretStr(SECRET), [SecretStr(SECRET)], HttpUrl("https://x.example/" + SECRET)):
+        given: dict[str, Any] = CLASSES[kind] | {name: wrong}
+        with pytest.raises(ConfigurationError) as refused:
+            kind(**given)
+        assert name in str(refused.value)
+        assert SECRET not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "told"),
+    [
+        (Gate, {"peppers": [SecretBytes(SECRET.encode())]}, r"peppers\[0\] is .* give bytes"),
+        (Gate, {"peppers": SECRET.encode()}, "peppers is of the type bytes: give a list of bytes"),
+        (Gate, {"peppers": [SECRET]}, r"peppers\[0\] is of the type str: give bytes"),
+        (Gate, {"lease": "0.5"}, "lease is of the type str: give a number or None"),
+        (Gate, {"usage_history": "false"}, "usage_history is .* give True or False"),
+        (Gate, {"trusted_proxies": "10.0.0.1"}, "trusted_proxies is .* give a list of text"),
+        (StoreOptions, {"fleet": "8"}, "fleet is of the type str: give a whole number"),
+        (StoreOptions, {"fleet": True}, "fleet is of the type bool: give a whole number"),
+        (StoreOptions, {"on_failure": None}, "on_failure is None: give 'local' or 'open' or"),
+        (WebOptions, {"error_body": "problem"}, "error_body is .* give a function or None"),
+    ],
+)
+def test_the_message_tells_what_to_give(
+    kind: Callable[..., object], given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        kind(**(CLASSES[kind] | given))
+
+
+def test_values_of_a_kind_that_fits_are_taken() -> None:
+    class Text(str):
+        pass
+
+    KeyOptions(max_age_days=30, retention_days=2.5)
+    WebOptions(prefix=Text("/v2"), allowed_origins=(f"https://{n}.example" for n in "ab"))
+    Gate(brand="acme", peppers=(SECRET.encode(),), observer=print, lease=None)
