@@ -31,7 +31,7 @@ def test_a_file_names_store_and_brand_and_the_environment_replaces_them(
     capsys: Said, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = "store = 'sqlite:///one.db'\nbrand = 'tiny'\nenvironment = 'test'\n"
-    (folder / "lockgate.toml").write_text(settings)
+    (folder / "lockgate.toml").write_text(settings, "utf-8-sig")  # As Notepad writes it.
     assert main(["db", "upgrade"]) == 0
     assert (folder / "one.db").exists()
     assert text_of_a_new_key(capsys).startswith("tiny_test_")

@@ -35,6 +35,13 @@ def test_a_valid_body_is_read() -> None:
     assert read_body(b' {"number": 3, "names": ["a"]}\n', Wanted) == Wanted(number=3, names=["a"])
 
 
+def test_a_byte_order_mark_before_a_body_is_ignored() -> None:
+    """Clients of .NET and VS Code send one."""
+    assert read_body(b'\xef\xbb\xbf{"number": 3}', Wanted) == Wanted(number=3)
+    assert problems(b"\xef\xbb\xbf\xef\xbb\xbf{}") == [("", "The body is not JSON in UTF-8.")]
+    assert problems('{"number": 3}'.encode("utf-16"))
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

@@ -54,8 +54,7 @@ def file_settings() -> dict[str, str]:
 def _read(path: Path) -> dict[str, Any] | None:
     """Return the content of a TOML file; None without one."""
     try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
+        return tomllib.loads(path.read_text("utf-8-sig"))  # Editors of Windows add the mark.
     except FileNotFoundError:
         return None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:

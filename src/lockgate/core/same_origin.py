@@ -1,11 +1,18 @@
 """Detect cross-site writes (CSRF) by ``Origin`` and ``Sec-Fetch-Site`` (D11)."""
 
+import re
 from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address
+from typing import Final
 from urllib.parse import urlsplit
 
 from ..errors import ConfigurationError
 from .credentials import without_credentials
 
+_NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
+"""A host in an origin: a name is in ASCII, and has no wildcard."""
+_NUMERIC: Final = re.compile(r"(.*\.)?(\d+|0x[0-9a-f]*)\.?")
+"""A host that browsers read as an IPv4 address, by its last label."""
 _OWN = frozenset({b"same-origin", b"none"})
 """``Sec-Fetch-Site`` of a page of the same origin, and of the address bar or a bookmark."""
 
@@ -14,22 +21,34 @@ def origin_of(url: str) -> bytes:
     """Return the origin of a URL as browsers write it: ``https://console.example.com``.
 
     Raises:
-        ConfigurationError: the URL has no scheme or host.
+        ConfigurationError: the URL has no scheme, or no host that a browser sends.
     """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port = _host(parts.hostname or ""), parts.port
     except ValueError:
         host = port = None
         parts = urlsplit("")
-    if parts.scheme not in {"http", "https"} or not host or not host.isascii():
+    if parts.scheme not in {"http", "https"} or not host:
         raise ConfigurationError(
             f"{without_credentials(url)!r} is no web address: write 'https://host' or "
-            "'http://host'."
+            "'http://host', each host by its own name in ASCII, without wildcards."
         )
-    host = f"[{host}]" if ":" in host else host
     default = {"http": 80, "https": 443}[parts.scheme]
     return f"{parts.scheme}://{host}{'' if port in {None, default} else f':{port}'}".encode()
+
+
+def _host(host: str) -> str | None:
+    """Return a host as browsers write it; None: no browser does.
+
+    Raises:
+        ValueError: an address is malformed.
+    """
+    if ":" in host and "%" not in host:  # A zone is of this machine alone.
+        return f"[{IPv6Address(host).compressed}]"
+    if _NUMERIC.fullmatch(host):
+        return str(IPv4Address(host))
+    return host if _NAME.fullmatch(host) else None
 
 
 def cross_site(

@@ -35,7 +35,7 @@ def read_body(body: bytes, model: type[Model], gate: Gate | None = None) -> Mode
     """Read a JSON body.
 
     Args:
-        body: as it came.
+        body: as it came; a byte order mark before it is ignored (RFC 8259, 8.1).
         model: its shape.
         gate: the gate whose keys are blotted out where a problem would show one; validators find
             it as their context.
@@ -46,7 +46,7 @@ def read_body(body: bytes, model: type[Model], gate: Gate | None = None) -> Mode
     """
     try:
         value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_members, parse_constant=_no_constant
+            body.decode("utf-8-sig"), object_pairs_hook=_members, parse_constant=_no_constant
         )
     except (ValueError, RecursionError) as problem:
         duplicate = isinstance(problem, _Duplicate)
