@@ -195,3 +195,18 @@ def test_a_page_of_an_index_follows_its_order(
         start = None if after is None or after >= len(held) else place(held[after])
         read = run(store.read(index, ("org_1",), limit, start))
         assert read.rows == index.page(rows, limit, start)
+
+
+def test_a_repeated_removal_of_the_last_rows_is_answered_alike_D33(store: RowsStore) -> None:
+    run(store.register(account(), draft(), NOW))
+    keys = [run(store.insert(draft("org_2", lifetime=1), None, NOW)) for _ in "ab"]
+    for commit, at in (
+        (Commit("org_1", "0a", remove_unused=NOW), NOW + DAY),
+        (Commit("org_2", "0b", remove_ended=NOW + 1), NOW + DAY),
+    ):
+        first = run(store.commit(commit, at))
+        assert (first.verdict, first.ended > 0) == ("done", True)
+        assert run(store.commit(commit, at + 1)) == first
+    again = run(store.insert(draft("org_2"), None, NOW + DAY))
+    assert run(store.list("org_2", 9)) == [again]
+    assert [run(store.find(key.handle)) for key in keys] == [None, None]

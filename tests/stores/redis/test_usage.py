@@ -178,5 +178,7 @@ def test_an_organization_without_the_keys_gets_no_mark_W10(quiet: RedisServer) -
         )
     )
     with quiet.client() as client:
-        assert not client.exists(store._names.place("org_0").organization)
+        name = store._names.place("org_0").organization
+        assert not client.hexists(name, "marks")
+        assert 0 < client.pttl(name) <= 60_000
     run(store.close())

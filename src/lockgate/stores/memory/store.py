@@ -114,7 +114,8 @@ class MemoryStore(Directory, Store):
         self._marks: Marks = ()
         self._changes = LocalChanges()
         self._made = BoundedDict[str, str](_REMEMBERED)
-        """The instants of the latest commits by their ids, and the keys that each has ended."""
+        """By the ids of the latest commits: the instant, how many keys it has ended, and whether
+        more were due."""
 
     async def now(self) -> int:
         return self._clock()

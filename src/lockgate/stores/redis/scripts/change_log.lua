@@ -33,6 +33,7 @@ local function log_change(now, text)
   end
   local numbers = whole_number(first) .. ' ' .. whole_number(last)
   redis.call('HSET', KEYS[1], LOG .. whole_number(last), record, LOGGED, numbers)
+  redis.call('PERSIST', KEYS[1])
 end
 
 -- Return the instant of the reading, and records, the newest first, as alternating numbers and records.

@@ -40,16 +40,18 @@ local function remember(id, now, ended)
     end
   end
   redis.call('HSET', KEYS[1], MADE, table.concat(made, ' '))
+  redis.call('PERSIST', KEYS[1])
 end
 
--- Remove the hash if it has no more than what commits and usage leave there.
+-- Let the hash expire if it has no more than what commits and usage leave there: a repetition of the
+-- last one is answered as it was first.
 local function tidy()
   local rest = redis.call('HLEN', KEYS[1])
   for _, field in ipairs({ 'id', MADE, 'marks' }) do
     rest = rest - redis.call('HEXISTS', KEYS[1], field)
   end
   if rest == 0 then
-    redis.call('DEL', KEYS[1])
+    redis.call('PEXPIRE', KEYS[1], MADE_FOR / 1000)
   end
 end
 
