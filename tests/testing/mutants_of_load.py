@@ -381,7 +381,7 @@ class UsageOfAThousand(Mutant):
     """Adds the usage of the first 1,000 handles of a call."""
 
     killed_by: ClassVar = {"K7"}
-    parts: ClassVar = ("keys",)
+    parts: ClassVar = ("usage",)
 
     async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         await super().add_usage(dict(islice(usage.items(), 1_000)), batch)
@@ -391,7 +391,7 @@ class UsageOfTheLast(Mutant):
     """Splits usage into batches, and writes the last."""
 
     killed_by: ClassVar = {"K7"}
-    parts: ClassVar = ("keys",)
+    parts: ClassVar = ("usage",)
 
     async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
         await super().add_usage(dict([*usage.items()][-500:]), batch)

@@ -1,4 +1,4 @@
-"""A store of one part of the contract gets only the checks of that part."""
+"""A store of one part of the contract gets only the checks of that part, a key store its own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
 from lockgate.stores import AccountStore, KeyStore, SlotStore, WindowStore
-from lockgate.stores.base import PartStore
-from lockgate.testing import certify
+from lockgate.stores.base import PartStore, RowStore
+from lockgate.stores.rows import Commit, Outcome
+from lockgate.testing import KEY_PARTS, Broken, certify
 from lockgate.testing.checks import Part
+from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
 
@@ -40,13 +42,71 @@ Windows, ConcurrencySlots = only(WindowStore), only(SlotStore)
     [
         (Windows, ["windows"]),
         (ConcurrencySlots, ["slots"]),
-        (only(KeyStore), ["keys"]),
+        (only(KeyStore), ["keys", "usage"]),
         (only(KeyStore, AccountStore), ["keys", "accounts"]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
 def test_a_part_is_certified_alone(kind: type[PartStore], parts: list[Part]) -> None:
     run(certify(kind, parts=parts))
+
+
+Keys: Any = only(RowStore)
+
+
+def keys() -> PartStore:
+    store: PartStore = Keys()
+    return store
+
+
+def test_a_key_store_is_certified_alone_by_what_it_is() -> None:
+    run(certify(keys))
+
+
+class WritesToEndedKeys(Keys):  # type: ignore[misc]
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        writes = tuple(write._replace(live=False) for write in commit.writes)
+        outcome: Outcome = await super().commit(commit._replace(writes=writes), now)
+        return outcome
+
+
+def test_a_mistake_of_a_key_store_is_detected_alone() -> None:
+    with pytest.raises(Broken) as found:
+        run(certify(WritesToEndedKeys))
+    assert found.value.sentence in {"D43", "K3"}
+
+
+class TestKeys(StoreSuite):
+    parts = KEY_PARTS
+
+    def make_store(self) -> PartStore:
+        return keys()
+
+
+def test_a_suite_skips_checks_of_parts_that_a_key_store_does_not_have() -> None:
+    class Whole(StoreSuite):
+        def make_store(self) -> PartStore:
+            return keys()
+
+    for name in ("W1-exactly_the_limit_is_admitted", "K7-usage_from_many_callers_adds_up"):
+        with pytest.raises(pytest.skip.Exception, match="OnlyRowStore does not have the part"):
+            Whole().test_contract(name)
+
+
+class OfOneProcess(SharedStoreSuite):
+    parts = KEY_PARTS
+
+    def make_store(self) -> PartStore:
+        return keys()
+
+    def reopen(self, store: PartStore) -> Reopen:
+        return keys
+
+
+def test_a_key_store_of_one_process_is_detected() -> None:
+    with pytest.raises(Broken) as found:
+        OfOneProcess().test_processes()
+    assert found.value.sentence == "K8"
 
 
 class TestWindows(StoreSuite):

@@ -36,12 +36,16 @@ async def certify(
 ) -> None:
     """Check a store against the contract, each check on a new store.
 
+    Of a store that has only the methods of a key store (:data:`KEY_PARTS
+    <lockgate.testing.KEY_PARTS>`), the operations on keys, accounts and plans that the directory
+    composes of them are checked, too.
+
     ``await`` it for a store that awaits, and use ``lockgate.run`` for a store that blocks.
     Concurrent callers are then tasks of this event loop, or threads.
 
     Args:
         make_store: returns a new, empty store.
-        parts: the parts that the store implements; default: all.
+        parts: the parts to check; default: all that the store has.
         leftovers: returns the number of organizations with stored windows or slots at an instant;
             without it W10 cannot be checked.
         deadline: seconds for each check, after which a store that hangs is named.
@@ -63,7 +67,7 @@ def checks_of(parts: Collection[Part] = PARTS, leftovers: Leftovers | None = Non
 async def hold(check: Check, made: PartStore, deadline: float = DEADLINE) -> IoMode:
     """Run one check on a new store, close the store, and return its I/O mode.
 
-    A check of quota leases is left out if the store grants none.
+    A check of a part that the store does not have is left out.
 
     Raises:
         Broken: the store breaks the check's guarantee, or hangs.

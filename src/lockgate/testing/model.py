@@ -177,7 +177,7 @@ def update_if(
     if key is None or key[:-2] != old[:-2] or key.state(now) is not KeyState.ACTIVE:
         return False, world
     world = _with_key(world, ApiKey(*new[:-2], *key[-2:]))
-    return True, _logged(world, old.organization, change, now)
+    return True, _logged(world, old.organization, None if new == old else change, now)
 
 
 def rotate_if(

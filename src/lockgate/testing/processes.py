@@ -7,7 +7,7 @@ import subprocess
 import sys
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from pickletools import genops
@@ -22,14 +22,15 @@ from ..core.plans import Organization
 from ..core.timestamps import HOUR, SECOND
 from ..errors import ConfigurationError
 from ..stores.answers import Verdict
-from ..stores.base import PAGE_AT_MOST, Store
+from ..stores.base import PAGE_AT_MOST, PartStore, Store
 from .board import PATIENCE, Board
+from .checks import PARTS, Part, applies
 from .factories import OPEN, Factory
 from .guarantees import Broken
 from .races import RACERS, RACES, RAISED, Race, Rows
 from .writers import OWNERS, Owner, Subject, told
 
-Reopen: TypeAlias = Callable[[], Store]
+Reopen: TypeAlias = Callable[[], PartStore]
 """Opens the same store in another process; must be picklable, such as
 ``functools.partial(MyStore, url)``."""
 
@@ -142,7 +143,9 @@ def counted(workers: Sequence[Worker], what: str, *details: Any) -> dict[str, in
     return dict(total)
 
 
-async def share(store: Store, reopen: Reopen, *, skew: float = 0.0, limited: bool = True) -> None:
+async def share(
+    store: Store, reopen: Reopen, *, skew: float = 0.0, parts: Collection[Part] = PARTS
+) -> None:
     """Check that processes on one store share its limits, and see each other's changes.
 
     Every verb that changes rows is also raced between the processes, alone and against the others,
@@ -152,7 +155,7 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0, limited: boo
         store: the empty store.
         reopen: opens the same store in another process.
         skew: the seconds by which the processes' clocks differ, for stores with a server's clock.
-        limited: whether the store has named limits.
+        parts: the parts to check; default: all that the store has.
 
     Raises:
         ConfigurationError: another process cannot get the function, or it cannot open the store.
@@ -160,14 +163,15 @@ async def share(store: Store, reopen: Reopen, *, skew: float = 0.0, limited: boo
             guarantee between processes with equal clocks.
     """
     pickled = _pickled(reopen)
+    had = [part for part in parts if applies(part, store)]
     with TemporaryDirectory() as folder:
         try:
-            await _with_workers(store, pickled, folder, 0, skew, limited=limited)
+            await _with_workers(store, pickled, folder, 0, skew, parts=had)
         except Broken as broken:
             if not skew or broken.sentence not in _BY_THE_CLOCK:
                 raise
             for turn in range(1, _REPEATS + 1):
-                await _with_workers(store, pickled, folder, turn, 0.0, limited=limited)
+                await _with_workers(store, pickled, folder, turn, 0.0, parts=had)
             said = f"Of processes whose clocks are {skew:g} s apart: {broken.said}"
             raise Broken("W12", said) from None
 
@@ -190,7 +194,7 @@ def _pickled(reopen: Reopen) -> bytes:
 
 
 async def _with_workers(
-    store: Store, reopen: bytes, folder: str, turn: int, skew: float, *, limited: bool
+    store: Store, reopen: bytes, folder: str, turn: int, skew: float, *, parts: Collection[Part]
 ) -> None:
     """Run the phases in which clocks matter, and in the first turn all others.
 
@@ -210,19 +214,21 @@ async def _with_workers(
         ]
         for worker in workers:
             worker.answer()  # The store is open.
-        await _windows(store, workers, lasts, f"org_1 {turn}")
-        if limited:
-            await _limits(store, workers, f"org_2 {turn}")
-        await _slots(store, workers, lasts, f"org_1 {turn}")
+        if "admission" in parts:
+            await _windows(store, workers, lasts, f"org_1 {turn}")
+            if "limits" in parts:
+                await _limits(store, workers, f"org_2 {turn}")
+            await _slots(store, workers, lasts, f"org_1 {turn}")
         if turn == 0:
-            await _revocations(store, workers)
-            await _changes(store, workers)
-            await _resets(store, workers)
+            if "admission" in parts:
+                await _revocations(store, workers)
+                await _changes(store, workers)
+                await _resets(store, workers)
             await _caps(store, workers)
-            await _writers(store, workers, limited=limited)
-            await _watched(store, workers, board, limited=limited)
+            await _writers(store, workers, parts)
+            await _watched(store, workers, board, parts)
             for number, race in enumerate(RACES):
-                if (store.grants_leases or not race.leases) and (limited or not race.limits):
+                if race.part in parts:
                     await _raced(store, workers, race, (number + 1) * _PHASE)
 
 
@@ -240,9 +246,9 @@ async def _raced(store: Store, workers: Sequence[Worker], race: Race, start: int
         raise Broken(race.sentence, said)
 
 
-async def _writers(store: Store, workers: Sequence[Worker], *, limited: bool) -> None:
+async def _writers(store: Store, workers: Sequence[Worker], parts: Collection[Part]) -> None:
     """Each process changes fields of one organization that no other process changes."""
-    subject, owners = Subject(1, await store.now()), _kept(store, limited=limited)
+    subject, owners = Subject(1, await store.now()), _owners(store, parts)
     await subject.create(store, leased=True)
     answers = asked(workers, "write", subject.now, owners, 100 * _PHASE)
     for _, sentence, said in answers:
@@ -256,10 +262,12 @@ async def _writers(store: Store, workers: Sequence[Worker], *, limited: bool) ->
                     raise Broken(writer.sentence, said)
 
 
-async def _watched(store: Store, workers: Sequence[Worker], board: Board, *, limited: bool) -> None:
+async def _watched(
+    store: Store, workers: Sequence[Worker], board: Board, parts: Collection[Part]
+) -> None:
     """Other processes read each field while this one changes it."""
     subject, start = Subject(2, await store.now()), 200 * _PHASE
-    owners = _kept(store, limited=limited)
+    owners = _owners(store, parts)
     await subject.create(store, leased=True)
     for number, writer in enumerate(subject.writers(owners)):
         start += _PHASE
@@ -275,10 +283,23 @@ async def _watched(store: Store, workers: Sequence[Worker], board: Board, *, lim
             raise Broken(writer.sentence, said)
 
 
-def _kept(store: Store, *, limited: bool) -> list[Owner]:
-    """Return the parts of the contract that a store has."""
-    has = {"history": store.keeps_history, "limits": limited, "leases": store.grants_leases}
-    return [owner for owner in OWNERS if has.get(owner, True)]
+_PARTS: Final[Mapping[Owner, Part]] = {
+    "keys": "keys",
+    "usage": "usage",
+    "accounts": "accounts",
+    "plans": "accounts",
+    "changes": "changes",
+    "searches": "keys",
+    "limits": "limits",
+    "leases": "quota_leases",
+}
+"""The part of a store that each owner of fields needs; the others need a whole store."""
+
+
+def _owners(store: Store, parts: Collection[Part]) -> list[Owner]:
+    """Return the owners of the fields that a store keeps."""
+    owners = [owner for owner in OWNERS if _PARTS.get(owner, "admission") in parts]
+    return [owner for owner in owners if owner != "history" or store.keeps_history]
 
 
 async def _windows(store: Store, workers: Sequence[Worker], lasts: int, organization: str) -> None:

@@ -24,6 +24,7 @@ from ..errors import HandleTaken
 from ..stores.answers import HistoryOwner, Usage
 from ..stores.base import PAGE_AT_MOST, Store
 from .calls import Call
+from .checks import Part
 from .factories import OPEN, Factory, minute
 
 ROUNDS: Final = 10
@@ -82,6 +83,8 @@ class Race(NamedTuple):
 
     verb: str
     """The verb, and in brackets what distinguishes its calls, where there are several races."""
+    part: Part
+    """The part of a store that has the verb."""
     sentence: str
     make: Make
     """Inserts the rows."""
@@ -89,10 +92,6 @@ class Race(NamedTuple):
     """Makes the call of a turn in one process."""
     judge: Judge
     """Returns the mistake; None: all is right."""
-    leases: bool = False
-    """Whether it is for stores with ``grants_leases`` only."""
-    limits: bool = False
-    """Whether it is for stores with named limits only."""
 
     def __str__(self) -> str:
         return self.verb if self.verb.endswith(")") else f"{self.verb}()"
@@ -472,35 +471,36 @@ async def _histories(store: Store, rows: Rows) -> object:
 
 
 RACES: Final[Sequence[Race]] = (
-    Race("hit", "W3", _no_rows, _hit, _sums_to(_hits)),
-    Race("hit(soft quota)", "W3", _no_rows, _hit_quota, _quotas_hit, limits=True),
-    Race("hold", "H1", _no_rows, _hold, _one_wins),
-    Race("hold(Settle)", "H3", _holds, _settle_hold, _hold_settled),
-    Race("hold(Renew)", "H3", _holds, _renew_hold, _hold_renewed),
-    Race("hold(soft quota)", "H3", _held_quotas, _settle_quota, _quotas_settled),
-    Race("admit_leased", "H1", _busy, _grant, _granted, leases=True),
-    Race("settle_leases", "H3", _grants, _settle, _settled, leases=True),
-    Race("acquire", "L1", _no_rows, _acquire, _one_wins),
-    Race("release", "L5", _leases, _release, _one_wins),
-    Race("insert", "D3", _no_rows, _insert, _inserted),
-    Race("revoke_if_live", "D4", _keys, _revoke, _all_alike("instants")),
-    Race("update_if", "D43", _keys, _update, _one_wins),
-    Race("rotate_if", "D43", _keys, _rotate, _one_wins),
-    Race("rehash_if", "K9", _keys, _rehash, _one_wins),
-    Race("add_usage", "K7", _keys, _use, _sums_to(_uses)),
-    Race("remove_ended", "D45", _ended, _remove_ended, _removed),
-    Race("register", "R1", _no_rows, _register, _registered),
-    Race("claim_if_unclaimed", "R3", _accounts, _claim, _all_alike("winners")),
-    Race("sign_out", "D15", _accounts, _sign_out, _sums_to(_sign_outs)),
-    Race("rehash_token_if", "K9", _accounts, _rehash_token, _one_wins),
+    Race("hit", "windows", "W3", _no_rows, _hit, _sums_to(_hits)),
+    Race("hit(soft quota)", "limits", "W3", _no_rows, _hit_quota, _quotas_hit),
+    Race("hold", "holds", "H1", _no_rows, _hold, _one_wins),
+    Race("hold(Settle)", "holds", "H3", _holds, _settle_hold, _hold_settled),
+    Race("hold(Renew)", "holds", "H3", _holds, _renew_hold, _hold_renewed),
+    Race("hold(soft quota)", "holds", "H3", _held_quotas, _settle_quota, _quotas_settled),
+    Race("admit_leased", "quota_leases", "H1", _busy, _grant, _granted),
+    Race("settle_leases", "quota_leases", "H3", _grants, _settle, _settled),
+    Race("acquire", "slots", "L1", _no_rows, _acquire, _one_wins),
+    Race("release", "slots", "L5", _leases, _release, _one_wins),
+    Race("insert", "keys", "D3", _no_rows, _insert, _inserted),
+    Race("revoke_if_live", "keys", "D4", _keys, _revoke, _all_alike("instants")),
+    Race("update_if", "keys", "D43", _keys, _update, _one_wins),
+    Race("rotate_if", "keys", "D43", _keys, _rotate, _one_wins),
+    Race("rehash_if", "keys", "K9", _keys, _rehash, _one_wins),
+    Race("add_usage", "usage", "K7", _keys, _use, _sums_to(_uses)),
+    Race("remove_ended", "keys", "D45", _ended, _remove_ended, _removed),
+    Race("register", "accounts", "R1", _no_rows, _register, _registered),
+    Race("claim_if_unclaimed", "accounts", "R3", _accounts, _claim, _all_alike("winners")),
+    Race("sign_out", "accounts", "D15", _accounts, _sign_out, _sums_to(_sign_outs)),
+    Race("rehash_token_if", "accounts", "K9", _accounts, _rehash_token, _one_wins),
     Race(
         "put_organization",
+        "accounts",
         "D44",
         _no_rows,
         _put,
         _sums_to(_plans, [*range(RACERS * ROUNDS, 0, -1)]),
     ),
-    Race("add_history", "K7", _no_rows, _add_history, _sums_to(_histories)),
-    Race("remove_unclaimed", "D46", _accounts, _remove_unclaimed, _removed),
+    Race("add_history", "admission", "K7", _no_rows, _add_history, _sums_to(_histories)),
+    Race("remove_unclaimed", "accounts", "D46", _accounts, _remove_unclaimed, _removed),
 )
 """The last one removes the accounts of the races before it as well."""

@@ -28,7 +28,7 @@ from ..stores.base import PAGE_AT_MOST, PartStore
 from ..sync import run
 from .calls import Call
 from .certify import MakeStore
-from .checks import PARTS, Part, applies
+from .checks import PARTS, Part, applies, whole
 from .factories import COARSE, EXACT, NARROW, NOW, OPEN, PLANS, Factory
 from .lockstep import Lockstep
 
@@ -126,7 +126,7 @@ class StoreMachine(RuleBasedStateMachine):
             made = self._runner.run(_awaited(made))
         elif made.io == "async":
             self._runner = asyncio.Runner()
-        self._witness = Lockstep(made)
+        self._witness = Lockstep(whole(made))
 
     def _drive(self, flow: Coroutine[Any, Any, T]) -> T:
         return run(flow) if self._runner is None else self._runner.run(flow)
@@ -356,7 +356,7 @@ class StoreMachine(RuleBasedStateMachine):
         before, after = (Digest(scheme, digest, seal) for scheme, seal in (old, new))
         self._call("rehash_if", handle, before, after)
 
-    @precondition(needs("keys"))
+    @precondition(needs("usage"))
     @rule(which=st.lists(WHICH, max_size=3), requests=st.integers(1, 9), times=st.integers(0, 2))
     def use(self, which: list[int], requests: int, times: int) -> None:
         """Add usage of keys that may not exist, in a batch that may be repeated."""
@@ -579,7 +579,7 @@ def lockstep(
 
     Args:
         make_store: returns a new, empty store for each walk.
-        parts: the parts that the store implements; default: all.
+        parts: the parts to call; default: all that the store has.
         profile: Hypothesis settings; default: the loaded profile.
 
     Raises:

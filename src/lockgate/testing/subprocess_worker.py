@@ -16,9 +16,10 @@ from typing import Any, Final
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..errors import HandleTaken, KeyLimitReached
-from ..stores.base import Store
+from ..stores.base import PartStore, Store
 from ..sync import run
 from .board import Board
+from .checks import whole
 from .factories import OPEN, Factory, book
 from .races import RACERS, RACES, RAISED, ROUNDS, Rows
 from .writers import TURNS, TURNS_AT_MOST, Owner, Subject, Writer, told
@@ -36,8 +37,8 @@ def work() -> None:
     """
     place, path, pickled = json.loads(sys.stdin.readline())
     try:
-        reopen: Callable[[], Store] = pickle.loads(b64decode(pickled))  # noqa: S301 - from our own parent
-        store = reopen()
+        reopen: Callable[[], PartStore] = pickle.loads(b64decode(pickled))  # noqa: S301 - from our own parent
+        store = whole(reopen())
     except Exception as failure:
         _tell_raised(failure)
         return

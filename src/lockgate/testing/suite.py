@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from inspect import isawaitable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -36,7 +36,8 @@ class StoreSuite:
     """
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
-    """The parts that the store implements; default: all."""
+    """The parts that the store implements; default: all. Of a key store, set
+    :data:`~lockgate.testing.KEY_PARTS`: checks of other parts are skipped."""
 
     one_walk_in: ClassVar[int] = 1
     """For slow stores: divides the number of walks of the Hypothesis profile."""
@@ -94,15 +95,15 @@ class SharedStoreSuite(StoreSuite):
     """Seconds by which the processes' clocks differ, for a store with its own clock: 300.0 proves
     that callers' clocks do not matter (W12)."""
 
-    def reopen(self, store: Store) -> Reopen:
+    def reopen(self, store: Any) -> Reopen:
         """Return a picklable function that opens the same store in another process, such as
         ``functools.partial(MyStore, url)``."""
         raise NotImplementedError("say how another process opens the same store: def reopen(...)")
 
     def test_processes(self) -> None:
-        """Check that three processes share limits and see each other's revocations."""
-        if "admission" not in self.parts:
-            pytest.skip("what processes share is tried by admissions, which take a whole store")
+        """Check that three processes share limits and rows, and see each other's changes."""
+        if not {"admission", "rows"}.intersection(self.parts):
+            pytest.skip("processes share the rows of a key store, or what a whole store admits")
         made = self.make_store()
         if isawaitable(made):
             asyncio.run(self._shared(made))
@@ -112,10 +113,10 @@ class SharedStoreSuite(StoreSuite):
             run(self._shared(_itself(made)))
 
     async def _shared(self, made: Awaitable[PartStore]) -> None:
-        store = whole(await made)
+        opened = await made
+        store = whole(opened)
         try:
-            limited = "limits" in self.parts
-            shared = share(store, self.reopen(store), skew=self.skew, limited=limited)
+            shared = share(store, self.reopen(opened), skew=self.skew, parts=self.parts)
             await ended(shared, store, 2 * self.deadline)
         finally:
             await store.close()
@@ -125,7 +126,9 @@ async def _held(made: Awaitable[PartStore], check: Check, deadline: float) -> Io
     store = await made
     io = await hold(check, store, deadline)
     if not applies(check.part, store):
-        pytest.skip(f"{type(store).__name__} grants no quota leases: its grants_leases is false")
+        leases = "grants no quota leases: its grants_leases is false"
+        reason = leases if check.part == "quota_leases" else f"does not have the part {check.part}"
+        pytest.skip(f"{type(store).__name__} {reason}")
     return io
 
 

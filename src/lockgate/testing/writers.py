@@ -33,6 +33,7 @@ _UNLIMITED_PLANS: Final = PlanBook([OPEN], custom=(), default=OPEN.name)
 
 Owner = Literal[
     "keys",
+    "usage",
     "accounts",
     "plans",
     "windows",
@@ -127,7 +128,7 @@ class _OfKeys:
         subject, now = self._subject, self._now
         insertion = Read("list_live", self._live)
         yield Writer(
-            *("add_usage", "keys", "K7", self._use),
+            *("add_usage", "usage", "K7", self._use),
             self._fields("request_count", "last_used_at"),
             lambda turn: (turn, now + turn),
         )

@@ -26,7 +26,7 @@ from . import (
     windows,
 )
 from .callers import Callers, in_threads
-from .check import PARTS, Check, Part, applies, whole
+from .check import KEY_PARTS, PARTS, Check, Part, applies, whole
 from .lifecycle import Leftovers, forgets, forgets_limits
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -55,6 +55,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 
 __all__ = [
     "CHECKS",
+    "KEY_PARTS",
     "PARTS",
     "Callers",
     "Check",

@@ -4,13 +4,17 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from ...errors import ConfigurationError
-from ...stores.base import PartStore, Store
+from ...stores.base import PartStore, RowStore, Store, WindowStore
+from ...stores.directory import Directory
 from ..factories import Factory
+from ..key_stores import ComposedStore
 from ..lockstep import Lockstep
 from .callers import Callers
 
 Part = Literal[
+    "rows",
     "keys",
+    "usage",
     "windows",
     "slots",
     "accounts",
@@ -21,10 +25,13 @@ Part = Literal[
     "quota_leases",
 ]
 PARTS: Final[tuple[Part, ...]] = get_args(Part)
-"""The parts of a store; ``admission`` is the verb that needs the others, ``Store.admit``,
-``changes`` the change log of keys and accounts, ``limits`` the named limits that windows and
-admissions may have, ``holds`` the budgets of holds, beside windows, and ``quota_leases`` the leases
-that admissions grant, of stores with ``grants_leases``."""
+"""The parts of a store; ``rows`` are the methods of a key store, of which ``keys``, ``accounts``
+and ``changes``, the change log, are composed. ``usage`` is that of keys, ``admission`` the verb
+that needs the others, ``Store.admit``, ``limits`` the named limits that windows and admissions may
+have, ``holds`` the budgets of holds, beside windows, and ``quota_leases`` the leases that
+admissions grant, of stores with ``grants_leases``."""
+KEY_PARTS: Final[tuple[Part, ...]] = ("rows", "keys", "accounts", "changes")
+"""The parts of a store that has the methods of a key store alone."""
 
 Script: TypeAlias = Callable[[Store, Factory], Coroutine[Any, Any, None]]
 Bustle: TypeAlias = Callable[[Callers], Coroutine[Any, Any, None]]
@@ -48,6 +55,8 @@ class Check(NamedTuple):
 def whole(store: PartStore) -> Store:
     """Return a store with the type that checks expect; they call the verbs of its parts only.
 
+    A key store gets the operations of the directory.
+
     Raises:
         ConfigurationError: the store does not declare its I/O mode.
     """
@@ -56,12 +65,24 @@ def whole(store: PartStore) -> Store:
             f"{type(store).__name__} does not say whether it waits: give the class "
             "io = 'none', 'sync', 'async' or 'both'."
         )
+    if isinstance(store, RowStore) and not isinstance(store, Directory):
+        store = ComposedStore(store)
     return cast(Store, store)
 
 
 def applies(part: Part, store: PartStore) -> bool:
-    """Return whether a store has a part: quota leases are those of a store that tells so."""
+    """Return whether a store has a part, as far as its class tells: a key store has no window, and
+    quota leases are those of a store with ``grants_leases``."""
+    if isinstance(store, RowStore) and not isinstance(store, WindowStore):
+        return part in KEY_PARTS
+    if part == "rows":
+        return isinstance(store, RowStore)
     return part != "quota_leases" or getattr(store, "grants_leases", False)
+
+
+def counts_usage(store: PartStore) -> bool:
+    """Return whether a store counts the usage of keys; a key store alone does not."""
+    return hasattr(store, "add_usage")
 
 
 def alone(sentence: str, part: Part) -> Callable[[Script], Check]:

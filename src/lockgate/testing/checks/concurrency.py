@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from ...core.api_keys import ApiKey, KeyDetails
+from ...core.api_keys import ApiKey, KeyDetails, KeyDraft
 from ...core.digests import Digest
 from ...core.key_format import NewKey
 from ...core.timestamps import DAY, MINUTE, SECOND
@@ -15,7 +15,7 @@ from ..factories import NOW, book, minute
 from ..history import Recorder, assert_linearizable
 from ..model import World, insert
 from .callers import Callers, in_a_loop
-from .check import Check, crowded
+from .check import Check, counts_usage, crowded
 
 ROUNDS = 6
 OPEN = book(None)
@@ -35,7 +35,7 @@ async def _stays_revoked(crowd: Callers, made: NewKey) -> None:
     crowd.see(revoked_at == NOW, f"The key was revoked at {NOW}, and is found with {revoked_at}.")
 
 
-@crowded("K7", "keys")
+@crowded("K7", "usage")
 async def a_batch_of_usage_that_overtakes_its_repetition_counts_once(crowd: Callers) -> None:
     """A call that was abandoned may still be under way while its repetition is made."""
     keys = [
@@ -313,7 +313,7 @@ async def _admissions_beside_a_revocation(crowd: Callers, made: NewKey, key: Api
     crowd.see(late == {Verdict.REVOKED}, f"After the revocation was answered came: {said}.")
 
 
-@crowded("K7", "keys")
+@crowded("K7", "usage")
 async def usage_from_many_callers_adds_up(crowd: Callers) -> None:
     store = crowd.store
     key = await store.insert(crowd.factory.draft(), None, NOW)
@@ -472,7 +472,7 @@ async def removals_take_turns_and_reach_every_account(crowd: Callers) -> None:
         draft = factory.draft(f"org_{index:02}")
         await store.register(factory.account(f"org_{index:02}"), draft, NOW + index)
         if index < 5:
-            await store.add_usage({draft.handle: Usage(1, NOW + DAY)})
+            await _use(store, draft)
 
     async def work(_: int) -> list[str]:
         removed: list[str] = []
@@ -485,6 +485,14 @@ async def removals_take_turns_and_reach_every_account(crowd: Callers) -> None:
     removed = sorted(name for part in await crowd.at_once(3, work) for name in part)
     expected = [f"org_{index:02}" for index in range(5, 12)]
     crowd.see(removed == expected, f"Removed were {removed}, and unused {expected}.")
+
+
+async def _use(store: Store, draft: KeyDraft) -> None:
+    """Use an account after a day: by its key, or by a session where keys have no usage."""
+    if counts_usage(store):
+        await store.add_usage({draft.handle: Usage(1, NOW + DAY)})
+    else:
+        await store.sign_in(draft.organization, NOW + DAY)
 
 
 @crowded("D15", "accounts")
@@ -511,7 +519,8 @@ async def overlapping_changes_of_keys_are_linearizable(crowd: Callers) -> None:
         if index % 2:
             await store.revoke_if_live("org_1", key.id, NOW + index)
         await store.insert(drafts[index], 3, NOW)
-        await store.add_usage({key.handle: Usage(1, NOW + index)})
+        if counts_usage(crowd.store):
+            await store.add_usage({key.handle: Usage(1, NOW + index)})
         await store.list("org_1", PAGE_AT_MOST)
         await store.find(key.handle)
 

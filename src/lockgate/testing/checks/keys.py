@@ -503,7 +503,7 @@ async def a_rotation_to_a_handle_that_is_taken_changes_nothing(
         await store.list(organization, PAGE_AT_MOST)
 
 
-@alone("K7", "keys")
+@alone("K7", "usage")
 async def usage_adds_up_and_the_last_use_never_moves_back(store: Store, factory: Factory) -> None:
     one = await store.insert(factory.draft(), None, NOW)
     two = await store.insert(factory.draft("org_2"), None, NOW)
@@ -514,7 +514,7 @@ async def usage_adds_up_and_the_last_use_never_moves_back(store: Store, factory:
     await store.get("org_2", two.id)
 
 
-@alone("K7", "keys")
+@alone("K7", "usage")
 async def usage_of_unknown_handles_is_ignored_and_other_usage_is_kept(
     store: Store, factory: Factory
 ) -> None:
@@ -528,7 +528,7 @@ async def usage_of_unknown_handles_is_ignored_and_other_usage_is_kept(
     await store.find(later.handle)
 
 
-@alone("K7", "keys")
+@alone("K7", "usage")
 async def a_repeated_batch_of_usage_counts_once(store: Store, factory: Factory) -> None:
     """After a lost reply a writer repeats its batch; late repetitions come from abandoned calls."""
     one = await store.insert(factory.draft(), None, NOW)

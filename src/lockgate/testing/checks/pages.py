@@ -86,7 +86,7 @@ async def many_records_are_read_in_long_pages(store: Store, factory: Factory) ->
             before = page[-1].number
 
 
-@alone("K7", "keys")
+@alone("K7", "usage")
 async def usage_of_many_keys_is_added_at_once(store: Store, factory: Factory) -> None:
     """The keys stand at both ends and in the middle of one call; the other handles are unknown."""
     drafts = [factory.draft(f"org_{number % 2}") for number in range(9)]
