@@ -1,4 +1,4 @@
-"""Each check of named limits, holds and quota leases detects a mutant."""
+"""Each check of rows, named limits, holds and quota leases detects a mutant."""
 
 from __future__ import annotations
 
@@ -16,14 +16,42 @@ from . import (
     mutants_of_limits,
     mutants_of_names,
     mutants_of_quota_leases,
+    mutants_of_rows,
     mutants_of_texts,
 )
 from .mutants import Mutant, every
 from .mutants_of_holds import HoldMutant
 from .mutants_of_limits import LimitMutant
 from .mutants_of_quota_leases import LeaseMutant, Recalling
+from .mutants_of_rows import RowMutant
 
 DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
+    "rows": {
+        "RemembersIdsOfUpdates": ("a_repeated_end_of_many_keys_is_answered_alike",),
+        "AnswersRepetitionsByTheClock": ("a_repeated_change_is_made_once_and_answered_alike",),
+        "FindsItsOwnRowsTaken": ("a_repeated_insertion_finds_none_of_its_rows_taken",),
+        "LooksForTheIdOutsideTheLock": ("a_commit_that_is_repeated_at_once_is_made_once",),
+        "IgnoresVersions": ("a_commit_with_an_outdated_version_changes_nothing",),
+        "ChecksVersionsOutsideTheLock": ("one_of_the_commits_on_one_version_succeeds",),
+        "NumbersPages": ("versions_are_alike_by_every_index",),
+        "WritesToEndedKeys": ("a_key_must_be_live_at_the_instant_of_the_step",),
+        "WritesRowByRow": ("a_new_row_takes_no_handle_or_id_of_another",),
+        "CountsRoomBefore": ("room_counts_live_keys_after_the_other_writes",),
+        "StampsAtTheReading": ("instants_and_records_are_of_the_step",),
+        "StampsKeysAlone": ("each_stamp_becomes_the_instant_of_the_step",),
+        "StampsByTheClockOfTheCaller": ("without_an_instant_the_clock_of_the_store_stamps",),
+        "RecordsEachCommit": ("a_commit_that_changes_no_row_is_not_recorded",),
+        "RevokesTheExpired": ("every_live_key_is_revoked_and_no_other",),
+        "WritesUsage": ("a_write_keeps_the_usage_of_a_key",),
+        "RemovesBeforeTheInstant": ("keys_and_records_are_removed_by_their_instants",),
+        "RemovesWhatWasNamed": ("an_account_is_removed_only_if_it_is_unused_at_the_step",),
+        "SkipsTies": ("pages_of_keys_follow_the_order_of_their_index",),
+        "SkipsTiesOfAccounts": ("pages_of_accounts_follow_the_order_of_their_index",),
+        "ReadsTheLogInclusively": ("pages_of_the_log_follow_its_numbers",),
+        "WalksByCount": ("a_walk_finds_each_row_that_stays",),
+        "NamesOwnersOfKeys": ("a_walk_names_the_organizations_that_are_due",),
+        "SumsUpAllKeys": ("a_walk_sums_up_each_organization",),
+    },
     "limits": {
         "ChargesThePlanOfARequestThatALimitRefuses": (
             "a_full_named_limit_refuses",
@@ -171,6 +199,7 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
 }
 """By part and mutant, the checks that are to detect its mistake."""
 MODULES: Final = (
+    mutants_of_rows,
     mutants_of_limits,
     mutants_of_holds,
     mutants_of_quota_leases,
@@ -184,7 +213,7 @@ MUTANTS: Final = {
 }
 
 
-@pytest.mark.parametrize("base", [LimitMutant, HoldMutant, LeaseMutant, Recalling])
+@pytest.mark.parametrize("base", [RowMutant, LimitMutant, HoldMutant, LeaseMutant, Recalling])
 def test_a_base_of_mutants_makes_no_mistake(base: type[Mutant]) -> None:
     """Otherwise a check detects its mutants for another reason than their mistakes."""
     for check in checks_of(base.parts):

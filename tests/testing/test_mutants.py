@@ -27,6 +27,7 @@ from . import (
     mutants_of_names,  # noqa: F401
     mutants_of_quota_leases,  # noqa: F401
     mutants_of_resets,  # noqa: F401
+    mutants_of_rows,  # noqa: F401
     mutants_of_secrets,  # noqa: F401
     mutants_of_usage,  # noqa: F401
     mutants_of_walks,  # noqa: F401

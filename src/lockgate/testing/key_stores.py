@@ -6,12 +6,12 @@ from ..stores.directory import Directory
 from ..stores.rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 
 
-class ComposedStore(Directory):
-    """The operations of the directory over a store that has ``read``, ``commit`` and ``walk``."""
+class OverRows(Directory):
+    """Operations composed over the rows of another store; a subclass may come between."""
 
-    def __init__(self, rows: RowStore) -> None:
-        self._rows = rows
-        self.io = rows.io
+    def __init__(self, store: RowStore) -> None:
+        self.store = store
+        self.io = store.io
 
     async def read(
         self,
@@ -21,19 +21,19 @@ class ComposedStore(Directory):
         after: Position | None = None,
         now: int | None = None,
     ) -> Read[R]:
-        return await self._rows.read(index, prefix, limit, after, now)
+        return await self.store.read(index, prefix, limit, after, now)
 
     async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        return await self._rows.commit(commit, now)
+        return await self.store.commit(commit, now)
 
     async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
-        return await self._rows.walk(wanted, limit, cursor)
+        return await self.store.walk(wanted, limit, cursor)
 
     async def now(self) -> int:
-        return await self._rows.now()
+        return await self.store.now()
 
     async def ready(self) -> None:
-        await self._rows.ready()
+        await self.store.ready()
 
     async def close(self) -> None:
-        await self._rows.close()
+        await self.store.close()

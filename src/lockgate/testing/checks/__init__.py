@@ -20,6 +20,7 @@ from . import (
     many,
     pages,
     quota_leases,
+    rows,
     slots,
     texts,
     usage,
@@ -30,6 +31,7 @@ from .check import KEY_PARTS, PARTS, Check, Part, applies, whole
 from .lifecycle import Leftovers, forgets, forgets_limits
 
 CHECKS: Final[tuple[Check, ...]] = (
+    *rows.CHECKS,
     *accounts.CHECKS,
     *keys.CHECKS,
     *windows.CHECKS,

@@ -7,7 +7,7 @@ from ...errors import ConfigurationError
 from ...stores.base import PartStore, RowStore, Store, WindowStore
 from ...stores.directory import Directory
 from ..factories import Factory
-from ..key_stores import ComposedStore
+from ..key_stores import OverRows
 from ..lockstep import Lockstep
 from .callers import Callers
 
@@ -66,7 +66,7 @@ def whole(store: PartStore) -> Store:
             "io = 'none', 'sync', 'async' or 'both'."
         )
     if isinstance(store, RowStore) and not isinstance(store, Directory):
-        store = ComposedStore(store)
+        store = OverRows(store)
     return cast(Store, store)
 
 

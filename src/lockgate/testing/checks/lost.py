@@ -6,50 +6,23 @@ They compose the operations over the rows of a store, so they concern stores tha
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from ...core.api_keys import KeyDetails, Position
+from ...core.api_keys import KeyDetails
 from ...core.changes import drafted_change
 from ...core.digests import Digest
 from ...core.plans import Organization
 from ...core.timestamps import DAY
 from ...stores.answers import OutcomeUnknown
 from ...stores.base import PAGE_AT_MOST, RowStore, Store
-from ...stores.directory import Directory
-from ...stores.rows import REMEMBERED, Commit, Index, Outcome, R, Read, Walk, Wanted
+from ...stores.rows import REMEMBERED, Commit, Outcome
 from ..calls import Call
 from ..factories import NOW, Factory
 from ..guarantees import Broken
+from ..key_stores import OverRows
 from ..lockstep import Lockstep
 from .check import Check
 
 _DUE: Final = 150
 """More keys than one commit removes."""
-
-
-class OverRows(Directory):
-    """Operations composed over the rows of another store; a subclass comes between."""
-
-    def __init__(self, store: RowStore) -> None:
-        self.store = store
-        self.io = store.io
-
-    async def read(
-        self,
-        index: Index[R],
-        prefix: tuple[str, ...],
-        limit: int = 1,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Read[R]:
-        return await self.store.read(index, prefix, limit, after, now)
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        return await self.store.commit(commit, now)
-
-    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
-        return await self.store.walk(wanted, limit, cursor)
-
-    async def now(self) -> int:
-        return await self.store.now()
 
 
 class Losing(OverRows):
