@@ -155,7 +155,7 @@ class Gate:
 
     _limits: Mapping[str, Limit] = MappingProxyType({})
 
-    def __init__(  # noqa: PLR0915 - a statement for each part
+    def __init__(
         self,
         store: Store | str = "memory://",
         *,

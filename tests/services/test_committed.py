@@ -14,6 +14,7 @@ from lockgate.options import StoreOptions
 from lockgate.services.key_changes import RotatedKey
 from lockgate.sessions import SignedCookie
 from lockgate.stores.answers import OutcomeUnknown
+from lockgate.stores.rows import Commit, Outcome
 from lockgate.stores.sql import SqlStore
 from tests import migrated
 from tests.patience import until
@@ -139,17 +140,15 @@ def unanswered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate
         store_options=StoreOptions(deadline=30),
     )
 
-    def losing(name: str) -> None:
-        change = getattr(SqlStore, name)
+    commit = SqlStore.commit
 
-        async def lost(*arguments: Any, **named: Any) -> None:
-            await change(*arguments, **named)
+    async def lost(store: SqlStore, commit_: Commit, now: int | None = None) -> Outcome:
+        outcome = await commit(store, commit_, now)
+        if outcome.verdict == "done":
             raise OutcomeUnknown
+        return outcome
 
-        monkeypatch.setattr(SqlStore, name, lost)
-
-    for name in ("insert", "rotate_if", "register"):
-        losing(name)
+    monkeypatch.setattr(SqlStore, "commit", lost)
     yield gate
     run(gate.close())
 
@@ -172,7 +171,7 @@ def test_a_change_that_was_not_made_is_raised_as_its_failure_D52(
     async def lost(*_: object, **__: object) -> None:
         raise OutcomeUnknown
 
-    monkeypatch.setattr(SqlStore, "insert", lost)
+    monkeypatch.setattr(SqlStore, "commit", lost)
     with pytest.raises(StoreUnavailable) as told:
         run(unanswered.keys.create("org_1", "first"))
     assert not isinstance(told.value, ChangeCommitted)

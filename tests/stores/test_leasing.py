@@ -24,8 +24,9 @@ from lockgate.stores.answers import Admission, OutcomeUnknown, StoreError, Verdi
 from lockgate.stores.leasing import LeasingStore
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.deadlines import TooManyCalls
-from lockgate.stores.resilience.older_leases import ANSWERED_LATER, elapsing_clock
+from lockgate.stores.resilience.older_leases import elapsing_clock
 from lockgate.stores.resilience.store import ResilientStore
+from lockgate.stores.rows import Commit, Outcome
 from lockgate.sync import run
 
 from .making import NOW, draft_of, new_key, token_of
@@ -359,9 +360,10 @@ async def test_a_process_settles_its_own_lease_while_its_change_is_under_way() -
     began = asyncio.Event()
 
     class Store(MemoryStore):
-        async def revoke_if_live(self, *args: Any, **kwargs: Any) -> ApiKey | None:
-            began.set()
-            return await super().revoke_if_live(*args, **kwargs)
+        async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+            if commit.waits_for_leases:
+                began.set()
+            return await super().commit(commit, now)
 
         async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
             await began.wait()
@@ -481,16 +483,6 @@ def test_k4_a_revocation_by_another_process_waits_for_the_leases_that_are_out(st
         thread.join(30)
         run(holder.close())
     assert [one for one in late if one > answered] == []
-
-
-def test_verbs_that_change_what_a_lease_admits_are_answered_later() -> None:
-    assert {
-        "revoke_if_live",
-        "update_if",
-        "rotate_if",
-        "put_organization",
-        "claim_if_unclaimed",
-    } <= ANSWERED_LATER
 
 
 def test_the_clock_of_leases_runs_on() -> None:

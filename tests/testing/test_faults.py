@@ -37,14 +37,15 @@ def test_a_timeout_is_an_error_of_a_call_that_was_not_made() -> None:
 
 def test_a_stale_read_is_the_answer_of_the_same_call_before() -> None:
     store = FaultyStore(MemoryStore())
-    store.fail("organization", "stale read")
+    store.fail("read", "stale read")
     assert run(store.organization("org_1")) is None, "there is no answer before"
+    assert store.injected == []
     placed = Organization("org_1", "starter")
     run(store.put_organization(placed))
-    store.fail("organization", "stale read")
+    store.fail("read", "stale read")
     assert run(store.organization("org_1")) is None
     assert run(store.organization("org_1")) == placed
-    assert store.injected == [("organization", "stale read")]
+    assert store.injected == [("read", "stale read")]
 
 
 def test_a_cancelled_call_took_effect() -> None:
@@ -87,7 +88,13 @@ def test_a_store_without_faults_is_certified_and_one_with_stale_reads_is_not() -
 
 
 @pytest.mark.parametrize(
-    ("verb", "fault"), [("hit", "stale read"), ("hits", "timeout"), ("hit", "earthquake")]
+    ("verb", "fault"),
+    [
+        ("hit", "stale read"),
+        ("hits", "timeout"),
+        ("insert", "timeout"),
+        ("hit", "earthquake"),
+    ],
 )
 def test_a_fault_that_cannot_be_is_refused(verb: str, fault: Any) -> None:
     with pytest.raises(ConfigurationError):

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
-from lockgate.stores import AccountStore, KeyStore, SlotStore, WindowStore
-from lockgate.stores.base import PartStore, RowStore
+from lockgate.stores import KeyStore, SlotStore, WindowStore
+from lockgate.stores.base import PartStore
 from lockgate.stores.rows import Commit, Outcome
 from lockgate.testing import KEY_PARTS, Broken, certify
 from lockgate.testing.checks import Part
@@ -42,8 +42,6 @@ Windows, ConcurrencySlots = only(WindowStore), only(SlotStore)
     [
         (Windows, ["windows"]),
         (ConcurrencySlots, ["slots"]),
-        (only(KeyStore), ["keys", "usage"]),
-        (only(KeyStore, AccountStore), ["keys", "accounts"]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -51,7 +49,7 @@ def test_a_part_is_certified_alone(kind: type[PartStore], parts: list[Part]) -> 
     run(certify(kind, parts=parts))
 
 
-Keys: Any = only(RowStore)
+Keys: Any = only(KeyStore)
 
 
 def keys() -> PartStore:
@@ -89,7 +87,7 @@ def test_a_suite_skips_checks_of_parts_that_a_key_store_does_not_have() -> None:
             return keys()
 
     for name in ("W1-exactly_the_limit_is_admitted", "K7-usage_from_many_callers_adds_up"):
-        with pytest.raises(pytest.skip.Exception, match="OnlyRowStore does not have the part"):
+        with pytest.raises(pytest.skip.Exception, match="OnlyKeyStore does not have the part"):
             Whole().test_contract(name)
 
 

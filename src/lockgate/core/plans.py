@@ -150,10 +150,6 @@ class Organization(NamedTuple):
         return bool(told_apart(self.overrides)[1])
 
 
-UNSEEN: Final = Organization("", "")
-"""The record of an organization without one; organizations have no empty ids."""
-
-
 def is_id(value: object) -> TypeGuard[str]:
     """Return whether a value can be the id of an organization, a job or an owner (D36)."""
     return isinstance(value, str) and 1 <= len(value) <= ID_MAX_LENGTH

@@ -10,12 +10,12 @@ from .answers import (
     UnreadableState,
     Verdict,
 )
-from .base import AccountStore, KeyStore, SlotStore, Store, WindowStore
+from .base import SlotStore, Store, WindowStore
+from .key_store import KeyStore
 from .memory.store import MemoryStore
 from .open import open_store
 
 __all__ = [
-    "AccountStore",
     "Admission",
     "Census",
     "KeyStore",

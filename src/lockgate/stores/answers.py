@@ -216,7 +216,7 @@ UNSEALED: Reseal = (None, None)
 
 
 class Census(NamedTuple):
-    """One step of :meth:`KeyStore.census`."""
+    """One step of :meth:`Store.census`."""
 
     counts: dict[str, int]
     """Live keys and tokens of this step, by digest scheme."""
@@ -225,7 +225,7 @@ class Census(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """One step of :meth:`KeyStore.remove_ended`."""
+    """One step of :meth:`Store.remove_ended`."""
 
     removed: int
     cursor: str | None

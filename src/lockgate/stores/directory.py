@@ -30,7 +30,8 @@ from .answers import (
     Rows,
     StoreError,
 )
-from .base import RowStore
+from .committed import committing
+from .key_store import KeyStore
 from .rows import (
     ACCOUNT,
     ACCOUNT_BY_TOKEN,
@@ -73,11 +74,13 @@ class _Changed(NamedTuple, Generic[RowT]):
     is_changed: bool
 
 
-class Directory(RowStore):
+class Directory(KeyStore):
     """Operations on the rows of a store.
 
     An operation returns once its change holds on every process that shares the store. A new key or
-    account is unknown to earlier answers, so creating one voids none.
+    account is unknown to earlier answers, so creating one voids none. An operation whose commit was
+    made, and after which a step failed, raises :class:`~lockgate.errors.ChangeCommitted` with its
+    own result (D52).
     """
 
     # Keys
@@ -140,6 +143,7 @@ class Directory(RowStore):
         read = await self.read(KEYS_BY_END, (organization,), limit, after, now)
         return [key for key in read.rows if key.ends_at > read.now]
 
+    @committing
     async def revoke_if_live(
         self,
         organization: str,
@@ -158,8 +162,13 @@ class Directory(RowStore):
         def revoked(key: ApiKey, _: int) -> ApiKey | None:
             return key._replace(revoked_at=STAMP) if key.revoked_at is None else None
 
-        return (await self._changed(KEY_BY_ID, (organization, id), revoked, now, change)).row
+        key, is_new = await self._changed(KEY_BY_ID, (organization, id), revoked, now, change)
+        if key is not None and not is_new:
+            # Whatever revoked it may have failed before copies and leases of the key had ended.
+            await self._commit(organization, (), now, void=True)
+        return key
 
+    @committing
     async def update_if(
         self,
         old: ApiKey,
@@ -182,6 +191,7 @@ class Directory(RowStore):
         outcome = await self._commit(old.organization, (write,), now, change=change)
         return outcome.verdict == "done"
 
+    @committing
     async def rotate_if(
         self,
         old: ApiKey,
@@ -212,6 +222,7 @@ class Directory(RowStore):
         outcome = await self._commit(old.organization, writes, now, change=change, room=cap)
         return _key(outcome, 1) if outcome.verdict == "done" else None
 
+    @committing
     async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
         """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
 
@@ -225,6 +236,7 @@ class Directory(RowStore):
 
         return (await self._changed(KEY_BY_HANDLE, (handle,), rehashed)).is_changed
 
+    @committing
     async def remove_ended(
         self, age: int, now: int | None = None, cursor: str | None = None
     ) -> Removal:
@@ -283,6 +295,7 @@ class Directory(RowStore):
         """Return the assigned plan of an organization, or None."""
         return (await self.read(PLAN, (id,))).first
 
+    @committing
     async def put_organization(
         self,
         organization: Organization,
@@ -296,7 +309,7 @@ class Directory(RowStore):
         (:func:`~lockgate.core.changes.plan_fields`), and none is kept if that is the same.
         """
         for _ in range(ATTEMPTS_AT_MOST):
-            read = await self.read(PLAN, (organization.id,))
+            read = await self.read(PLAN.to_change, (organization.id,))
             old, draft = read.first, None
             if change is not None and old != organization:
                 draft = change._replace(before=plan_fields(old))
@@ -306,13 +319,14 @@ class Directory(RowStore):
                 return
         raise _too_often(organization.id)
 
+    @committing
     async def organization_changed(self, id: str) -> None:
         """Forget copies of an organization's plan, which the host keeps and has changed.
 
         Admissions that start after this has returned apply the new plan, on any process that shares
         the store.
         """
-        await self._repeated(Commit(id, token_hex(8), void=True), None)
+        await self._commit(id, (), None, void=True)
 
     async def organizations(
         self, limit: int, now: int | None = None, cursor: str | None = None
@@ -369,6 +383,7 @@ class Directory(RowStore):
         organization, the greatest id first."""
         return tuple((await self.read(ACCOUNTS_BY_USER, (user,), limit, after)).rows)
 
+    @committing
     async def claim_if_unclaimed(
         self,
         organization: str,
@@ -405,16 +420,19 @@ class Directory(RowStore):
             mine = new.claimed_by == user
             if mine and not keep_token and new.token_revoked_at is None:
                 new = new._replace(token_revoked_at=STAMP)
-            if new == old and not (mine and revoke):
+            if new == old and not mine:
                 return old
             write = Write(old, read.version, new)
+            # An earlier call may have failed before its change held everywhere.
+            again, revoke_all = new == old, mine and revoke
             outcome = await self._commit(
-                organization, (write,), now, change=change, revoke_all=mine and revoke
+                organization, (write,), now, change=change, revoke_all=revoke_all, void=again
             )
             if outcome.verdict == "done":
                 return _account(outcome)
         raise _too_often(organization)
 
+    @committing
     async def remove_unclaimed(
         self,
         idle: int,
@@ -459,6 +477,7 @@ class Directory(RowStore):
         account, is_changed = await self._changed(ACCOUNT, (organization,), signed_in, now)
         return account if is_changed else None
 
+    @committing
     async def sign_out(self, organization: str) -> None:
         """Add one to ``sign_outs`` of an organization's account, if it has one; atomic."""
 
@@ -507,7 +526,7 @@ class Directory(RowStore):
             StoreError: others changed the row each time.
         """
         for _ in range(ATTEMPTS_AT_MOST):
-            read: Read[RowT] = await self.read(index, prefix, now=now)
+            read: Read[RowT] = await self.read(index.to_change, prefix, now=now)
             old = read.first
             new = None if old is None else decide(old, read.now)
             if old is None or new is None:
@@ -522,7 +541,7 @@ class Directory(RowStore):
 
     async def _version(self, old: ApiKey) -> Version | None:
         """Return the version of a key that still is as a caller has read it, else None."""
-        read = await self.read(KEY_BY_ID, (old.organization, old.id))
+        read = await self.read(KEY_BY_ID.to_change, (old.organization, old.id))
         return read.version if without_usage(read.first) == without_usage(old) else None
 
     async def _commit(
@@ -534,15 +553,15 @@ class Directory(RowStore):
         change: ChangeDraft | None = None,
         room: int | None = None,
         revoke_all: bool = False,
+        void: bool = False,
     ) -> Outcome:
         """Commit writes.
 
         Raises:
             HandleTaken, KeyLimitReached: by the outcome.
         """
-        commit = Commit(
-            owner, token_hex(8), writes, revoke_all=revoke_all, room=room, change=change
-        )
+        id = token_hex(8)
+        commit = Commit(*(owner, id, writes, revoke_all), room=room, change=change, void=void)
         outcome = await self._repeated(commit, now)
         if outcome.verdict == "taken":
             raise HandleTaken

@@ -49,8 +49,9 @@ from ..sync import run, together
 from .answers import Admission, StoreError, Verdict
 from .base import Store
 from .lease_recalls import RecallListener
-from .resilience.older_leases import ANSWERED_LATER, elapsing_clock, organization_of
+from .resilience.older_leases import elapsing_clock
 from .resilience.wrapping import Wrapper
+from .rows import Commit, Outcome
 from .runtime.background import BackgroundTask
 from .runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
 from .usage_buffer import UsageBuffer
@@ -343,21 +344,21 @@ class LeasingStore(Wrapper):
             await self._settle(organization, leases)
         return admission
 
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        call = getattr(self.inner, verb)
-        if verb not in ANSWERED_LATER:
-            return await call(*args, **kwargs)
-        organization = organization_of(args)
-        with self._lock:
-            leases = self._leases.get(organization)
-            if leases is not None:
-                leases.paused += 1
-                self._end(leases)
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        leases, organization = None, commit.owner
+        if commit.waits_for_leases:
+            with self._lock:
+                leases = self._leases.get(organization)
+                if leases is not None:
+                    leases.paused += 1
+                    self._end(leases)
         if leases is None:
-            return await call(*args, **kwargs)
+            return await self.inner.commit(commit, now)
         try:
-            changing = call(*args, **kwargs)
-            return (await together((self._settle(organization, leases), changing)))[1]
+            settling = self._settle(organization, leases)
+            _, outcome = await together((settling, self.inner.commit(commit, now)))
+            assert isinstance(outcome, Outcome), "by the contract of commit"
+            return outcome
         finally:
             with self._lock:
                 leases.paused -= 1

@@ -50,6 +50,10 @@ class Index(Generic[R]):
         holds: whether a row is in the index.
         newest_first: whether later instants come before earlier ones.
         ids_down: whether ids of one instant come in descending order.
+        is_urgent: whether requests wait for its rows. Wrappers give a read of them the deadline of
+            a request, and may answer it from memory for a second (W13).
+        shows_usage: whether readers look at the usage of its keys. A wrapper that keeps some in
+            this process writes it first.
     """
 
     def __init__(
@@ -61,6 +65,8 @@ class Index(Generic[R]):
         *,
         newest_first: bool = False,
         ids_down: bool = False,
+        is_urgent: bool = False,
+        shows_usage: bool = False,
     ) -> None:
         self.name: Final = name
         self.prefix: Final[Callable[[R], tuple[str, ...]]] = prefix
@@ -68,6 +74,16 @@ class Index(Generic[R]):
         self.holds: Final[Callable[[R], bool]] = holds
         self.newest_first: Final = newest_first
         self.ids_down: Final = ids_down
+        self.is_urgent: Final = is_urgent
+        self.shows_usage: Final = shows_usage
+        plain = self
+        if is_urgent or shows_usage:
+            plain = Index(
+                *(name, prefix, place, holds), newest_first=newest_first, ids_down=ids_down
+            )
+        self.to_change: Final[Index[R]] = plain
+        """The index for a reader that changes or copies what it reads: a store reads the same, and
+        a wrapper neither hurries it, nor answers from memory, nor writes usage first."""
 
     def page(self, rows: Iterable[R], limit: int, after: Position | None) -> list[R]:
         """Return the rows that a reader gets of all rows under one prefix, in any order.
@@ -94,15 +110,18 @@ class Index(Generic[R]):
         return f"Index({self.name!r})"
 
 
-KEY_BY_HANDLE: Final = Index[ApiKey]("key_by_handle", lambda key: (key.handle,))
+KEY_BY_HANDLE: Final = Index[ApiKey]("key_by_handle", lambda key: (key.handle,), is_urgent=True)
 """By the public handle, across organizations. A handle stays taken when its key is removed."""
-KEY_BY_ID: Final = Index[ApiKey]("key_by_id", lambda key: (key.organization, key.id))
+KEY_BY_ID: Final = Index[ApiKey](
+    "key_by_id", lambda key: (key.organization, key.id), shows_usage=True
+)
 """By organization and id."""
 KEYS_BY_CREATION: Final = Index[ApiKey](
     "keys_by_creation",
     lambda key: (key.organization,),
     lambda key: Position(key.created_at, key.id),
     newest_first=True,
+    shows_usage=True,
 )
 """All keys of an organization: newest first, then by id (D10)."""
 KEYS_BY_END: Final = Index[ApiKey](
@@ -112,6 +131,7 @@ KEYS_BY_END: Final = Index[ApiKey](
     lambda key: key.revoked_at is None,
     newest_first=True,
     ids_down=True,
+    shows_usage=True,
 )
 """Keys of an organization that are not revoked: latest ``ends_at`` first, then by descending id."""
 ACCOUNT: Final = Index[Account]("account", lambda account: (account.organization,))
@@ -134,7 +154,7 @@ ACCOUNTS_BY_USER: Final = Index[Account](
     ids_down=True,
 )
 """Accounts that a user claimed: the latest claim first, then by descending organization."""
-PLAN: Final = Index[Organization]("plan", lambda placed: (placed.id,))
+PLAN: Final = Index[Organization]("plan", lambda placed: (placed.id,), is_urgent=True)
 """The assigned plan of an organization."""
 LOG: Final = Index[Change](
     "log", lambda _: (), lambda change: Position(change.number, ""), newest_first=True
@@ -148,7 +168,7 @@ INDEXES: Final = (
 
 
 class Read(NamedTuple, Generic[R]):
-    """The answer of :meth:`RowStore.read <lockgate.stores.base.RowStore.read>`."""
+    """The answer of :meth:`KeyStore.read <lockgate.stores.key_store.KeyStore.read>`."""
 
     rows: list[R]
     """Keys show their usage, which no version depends on."""
@@ -224,6 +244,19 @@ class Commit(NamedTuple):
             return True
         return any(_voids(write) for write in self.writes)
 
+    @property
+    def waits_for_leases(self) -> bool:
+        """Whether a quota lease that was granted before may admit what the commit forbids: it is
+        answered once these leases have ended (D42, K4)."""
+        if self.void or self.revoke_all or self.remove_unused is not None:
+            return True
+        return any(_is_leased(write) for write in self.writes)
+
+    def has_voided(self, outcome: "Outcome") -> bool:
+        """Return whether the commit :attr:`voids` answers and was made."""
+        is_made = outcome.verdict == "done" and (self.remove_ended is None or outcome.ended > 0)
+        return is_made and self.voids
+
 
 def _voids(write: Write) -> bool:
     """Return whether a write makes an earlier answer wrong: nobody remembers that a key or an
@@ -236,11 +269,21 @@ def _voids(write: Write) -> bool:
     return old is not None
 
 
+def _is_leased(write: Write) -> bool:
+    """Return whether a lease of before may admit what a write forbids: not by a new digest or seal
+    of the same key."""
+    old, new = write.old, write.new
+    if isinstance(old, ApiKey) and isinstance(new, ApiKey):
+        is_rehash = new == old._replace(scheme=new.scheme, digest=new.digest, seal=new.seal)
+        return not is_rehash or new == old
+    return isinstance(old, ApiKey) or isinstance(new or old, Organization)
+
+
 CommitVerdict: TypeAlias = Literal["done", "changed", "taken", "full"]
 
 
 class Outcome(NamedTuple):
-    """The answer of :meth:`RowStore.commit <lockgate.stores.base.RowStore.commit>`."""
+    """The answer of :meth:`KeyStore.commit <lockgate.stores.key_store.KeyStore.commit>`."""
 
     verdict: CommitVerdict
     """``done``; ``changed``: a row is not as expected, not live or not due; ``taken``: a new key
@@ -283,7 +326,7 @@ Wanted: TypeAlias = KeySearch | Ended | Unused | Summaries | None
 
 
 class Walk(NamedTuple):
-    """One step of :meth:`RowStore.walk <lockgate.stores.base.RowStore.walk>`."""
+    """One step of :meth:`KeyStore.walk <lockgate.stores.key_store.KeyStore.walk>`."""
 
     cursor: str | None
     """Where the next step begins; None: this was the last one."""

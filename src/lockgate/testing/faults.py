@@ -16,10 +16,7 @@ from ..stores.resilience.wrapping import Wrapper
 FaultKind = Literal["lost reply", "timeout", "stale read", "cancellation"]
 FAULTS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
-_READS: Final = frozenset(
-    {"find", "get", "list", "list_live", "peek", "held", "organization", "account", "change_log"}
-    | {"account_by_token", "unclaimed_by_email", "accounts_by_user", "history", "change_counter"}
-)
+_READS: Final = frozenset({"read", "peek", "held", "history", "change_counter"})
 """Verbs that can give a stale answer."""
 
 
@@ -79,7 +76,8 @@ class FaultyStore(Wrapper):
         """Let the next calls of a verb fail.
 
         Args:
-            verb: its name, such as ``hit``.
+            verb: its name, such as ``hit``. An operation on rows calls ``read``, ``commit`` and
+                ``walk``.
             fault: how they fail.
             times: how many of them.
 
@@ -87,8 +85,8 @@ class FaultyStore(Wrapper):
             ConfigurationError: no such verb or fault, or a stale read of a verb that is no read.
         """
         _check(fault)
-        if not hasattr(Store, verb):
-            raise ConfigurationError(f"A store has no verb {verb!r}.")
+        if verb not in vars(Wrapper):
+            raise ConfigurationError(f"No store is called by {verb!r}.")
         if fault == "stale read" and verb not in _READS:
             raise ConfigurationError(f"{verb}() is no read of {', '.join(sorted(_READS))}.")
         with self._lock:

@@ -1,7 +1,7 @@
 """A key store under test, without a window store beside it."""
 
 from ..core.api_keys import Position
-from ..stores.base import RowStore
+from ..stores.base import KeyStore
 from ..stores.directory import Directory
 from ..stores.rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 
@@ -9,7 +9,7 @@ from ..stores.rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 class OverRows(Directory):
     """Operations composed over the rows of another store; a subclass may come between."""
 
-    def __init__(self, store: RowStore) -> None:
+    def __init__(self, store: KeyStore) -> None:
         self.store = store
         self.io = store.io
 

@@ -35,7 +35,7 @@ from lockgate.errors import (
 )
 from lockgate.events import Events
 from lockgate.options import StoreOptions
-from lockgate.stores.answers import StoreError, Verdict
+from lockgate.stores.answers import OutcomeUnknown, StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.committed import collecting
 from lockgate.stores.redis import RedisStore
@@ -43,6 +43,7 @@ from lockgate.stores.redis.codec import write_record
 from lockgate.stores.redis.key_names import fields_of
 from lockgate.stores.redis.transport.commands import command
 from lockgate.stores.resilience.local_limits import LocalLimits
+from lockgate.stores.rows import Commit, Outcome
 from lockgate.stores.runtime import background
 from lockgate.stores.sql import SqlStore
 from tests.patience import SHORT, answered, until
@@ -336,10 +337,35 @@ def test_a_failure_of_the_database_is_told_as_itself_beside_a_dead_cache_D52(
     async def away(*_: object, **__: object) -> None:
         raise StoreError("the database")
 
-    monkeypatch.setattr(severed.here.primary, "revoke_if_live", away)
+    monkeypatch.setattr(severed.here.primary, "commit", away)
     with pytest.raises(StoreError, match="the database") as told:
         run(severed.here.revoke_if_live("org_1", severed.key.id))
     assert not isinstance(told.value, ChangeCommitted)
+
+
+def test_a_change_whose_reply_is_lost_once_has_its_result_beside_a_dead_cache_D33_D52(
+    severed: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, key, commit, made = severed.here, severed.key, severed.here.primary.commit, set[str]()
+
+    async def lossy(one: Commit, now: int | None = None) -> Outcome:
+        outcome = await commit(one, now)
+        if one.id not in made:
+            made.add(one.id)
+            raise OutcomeUnknown
+        return outcome
+
+    monkeypatch.setattr(store.primary, "commit", lossy)
+    next_ = draft_of(new_key())
+    rotated = key._replace(expires_at=run(store.now()) + DAY, details=KeyDetails(NOW, next_.id))
+    with pytest.raises(ChangeCommitted) as told:
+        run(store.rotate_if(key, rotated, next_, None))
+    assert told.value.result == run(store.get("org_1", next_.id))
+    with collecting() as pending:
+        revoked = run(store.revoke_if_live("org_1", key.id))
+    assert revoked == run(store.get("org_1", key.id))
+    assert pending
+    assert len(made) == 2
 
 
 def test_accounts_that_are_removed_while_the_cache_is_away_are_named_D52(severed: Bench) -> None:
@@ -358,6 +384,39 @@ def test_w13_plans_and_digests_reach_the_copies(bench: Bench) -> None:
     old = Digest(bench.key.scheme, bench.key.digest)
     assert run(bench.there.rehash_if(bench.key.handle, old, Digest("sha256", b"y" * 32)))
     assert bench.admit() is Verdict.UNKNOWN
+
+
+def test_w13_a_copy_is_made_of_the_plan_that_the_database_has_and_no_remembered_one(
+    bench: Bench,
+) -> None:
+    """A process that repeats refusals for a second fills the cache for an hour."""
+    process = bench.process().resilient(Events(None), LocalLimits("local", 1, Events(None)), 20)
+    bench.processes.append(process)
+    run(bench.here.put_organization(Organization("org_1", "small")))
+    windows, other = WIDE.plan("small", (), NOW).windows, new_key()
+    run(bench.here.insert(draft_of(other), None))
+    for _ in range(5):
+        assert run(process.organization("org_1")) == Organization("org_1", "small")
+        run(process.hit("org_1", windows, 1))
+    run(bench.there.put_organization(Organization("org_1", "free")))
+    for asked in (process, bench.here):
+        admission = run(asked.admit(token_of(other), 1, WIDE))
+        assert admission.plan is not None
+        assert admission.plan.name == "free"
+
+
+def test_a_revocation_writes_no_usage_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.admit()
+
+    async def write_usage(*_: object) -> None:
+        pytest.fail("usage was written")
+
+    monkeypatch.setattr(bench.here.primary, "add_usage", write_usage)
+    revoked = run(bench.here.revoke_if_live("org_1", bench.key.id))
+    assert revoked is not None and revoked.revoked_at is not None
+    monkeypatch.undo()
+    found = run(bench.here.get("org_1", bench.key.id))
+    assert found is not None and found.request_count == 1
 
 
 def test_a_wrong_secret_causes_no_fill_of_the_cache(bench: Bench) -> None:

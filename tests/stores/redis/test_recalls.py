@@ -23,7 +23,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.key_names import slot_of
 from lockgate.stores.redis.recalls import _KEPT
 from lockgate.stores.redis.transport.commands import command
-from lockgate.stores.resilience.older_leases import ANSWERED_LATER, noted_leases
+from lockgate.stores.resilience.older_leases import noted_leases
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.sync import run
@@ -140,7 +140,7 @@ CHANGES: dict[str, Callable[[RedisStore, Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("verb", sorted({*ANSWERED_LATER, "forget"}))
+@pytest.mark.parametrize("verb", sorted(CHANGES))
 def test_a_change_sends_one_recall(verb: str, kind: str) -> None:
     store = opened(kind)
     _, key = run(store.register(account("org_1"), draft_of(new_key())))
@@ -156,7 +156,7 @@ def test_a_change_sends_one_recall(verb: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("verb", sorted({*ANSWERED_LATER, "forget"} - {"organization_changed"}))
+@pytest.mark.parametrize("verb", sorted({*CHANGES} - {"organization_changed"}))
 def test_k4_a_change_notes_the_leases_that_were_out_at_it(verb: str, kind: str) -> None:
     store = opened(kind)
     made = new_key()

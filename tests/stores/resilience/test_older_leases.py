@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from lockgate import Plan, PlanBook
 from lockgate.core.api_keys import ApiKey
+from lockgate.core.digests import Digest
+from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, QuotaLease, QuotaLeases
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import ChangeCommitted
@@ -24,6 +26,7 @@ from lockgate.stores.resilience.older_leases import (
     noted_leases,
 )
 from lockgate.stores.resilience.store import ResilientStore
+from lockgate.stores.rows import Commit, Outcome
 from lockgate.sync import run
 from tests.servers import redis_server
 from tests.stores.making import draft_of, new_key, token_of
@@ -95,16 +98,54 @@ def test_holders_get_a_part_of_the_time_of_the_change_before_the_first_look(
 
 def test_a_change_that_has_read_the_leases_needs_no_look() -> None:
     class Noting(Looked):
-        async def revoke_if_live(self, *args: object, **kwargs: object) -> None:
-            note_leases(())
+        notes = True
+
+        async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+            if self.notes:
+                note_leases(())
+            return await super().commit(commit, now)
 
     store = Noting([()])
     key = run(store.insert(draft_of(new_key()), None))
     resilient = ResilientStore(store, Events(None))
-    run(resilient.revoke_if_live("org_1", key.id))
+    named = key._replace(name="other")
+    assert run(resilient.update_if(key, named))
     assert store.looks == 0
-    run(resilient.update_if(key, key._replace(name="other")))
+    store.notes = False
+    assert run(resilient.update_if(named, key))
     assert store.looks == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "looks"),
+    [
+        (lambda store, key: store.revoke_if_live("org_1", key.id), 1),
+        (lambda store, key: store.update_if(key, key._replace(scopes=("a:b",))), 1),
+        (lambda store, key: store.update_if(key._replace(name="of before"), key), 0),
+        (lambda store, _: store.put_organization(Organization("org_1", "free")), 1),
+        (lambda store, _: store.organization_changed("org_1"), 1),
+        (lambda store, key: store.rehash_if(key.handle, key.kept, Digest("sha256", b"y" * 32)), 0),
+        (lambda store, _: store.insert(draft_of(new_key()), None), 0),
+        (lambda store, _: store.remove_ended(0), 0),
+    ],
+    ids=["revoke", "update", "vain update", "plan", "plan of the host", "rehash", "insert", "end"],
+)
+def test_a_change_waits_for_older_leases_if_they_may_admit_what_it_forbids_K4(
+    change: Callable[[ResilientStore, ApiKey], Coroutine[Any, Any, Any]], looks: int
+) -> None:
+    store = Looked([()] * looks)
+    key = run(store.insert(draft_of(new_key()), None))
+    run(change(ResilientStore(store, Events(None)), key))
+    assert store.looks == looks
+
+
+def test_a_repeated_revocation_waits_for_older_leases_as_well_K4() -> None:
+    """Whatever revoked the key may have died before they had ended."""
+    store = Looked([(OLDER,), ()])
+    key = run(store.insert(draft_of(new_key()), None))
+    revoked = run(store.revoke_if_live("org_1", key.id))
+    assert run(ResilientStore(store, Events(None)).revoke_if_live("org_1", key.id)) == revoked
+    assert store.looks == 2
 
 
 def test_notes_belong_to_the_change_in_whose_block_they_are_made() -> None:
@@ -129,14 +170,14 @@ def test_a_revocation_has_its_result_if_the_store_dies_before_its_leases_have_en
         plans = PlanBook([Plan("free", 1_000, None, None, 1)])
         admission = run(store.admit_leased(token_of(made), 1, plans, asked))
         assert admission.lease is not None
-        revoke = inner.revoke_if_live
+        commit = inner.commit
 
-        async def last(*arguments: Any, **named: Any) -> Any:
-            revoked = await revoke(*arguments, **named)
+        async def last(*arguments: Any) -> Outcome:
+            outcome = await commit(*arguments)
             server.stop()
-            return revoked
+            return outcome
 
-        monkeypatch.setattr(inner, "revoke_if_live", last)
+        monkeypatch.setattr(inner, "commit", last)
         with pytest.raises(ChangeCommitted) as told:
             run(store.revoke_if_live("org_1", key.id))
         assert isinstance(told.value.result, ApiKey)

@@ -26,6 +26,7 @@ from lockgate.stores.resilience.local_limits import LocalLimits
 from lockgate.stores.resilience.refusal_cache import FRESH, Asked, RefusalCache
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.resilience.wrapping import Wrapper
+from lockgate.stores.rows import PLAN, Commit, Outcome, Read
 
 from ..making import NOW, HandClock, draft_of, new_key, token_of
 from ..redis.backends import opened, stop_servers
@@ -70,22 +71,17 @@ class Counting(MemoryStore):
         self.asked["hit"] += 1
         return await super().hit(*args, **kwargs)
 
-    async def organization(self, id: str) -> Organization | None:
-        self.asked["organization"] += 1
+    async def read(self, *args: Any, **kwargs: Any) -> Read[Any]:
+        self.asked["read"] += 1
         if self.away:
             raise StoreUnavailable
-        return await super().organization(id)
+        return await super().read(*args, **kwargs)
 
-    async def revoke_if_live(self, *args: Any, **kwargs: Any) -> Any:
-        key = await super().revoke_if_live(*args, **kwargs)
-        self.number = None if self.number is None else self.number + 1
-        return key
-
-    async def put_organization(
-        self, organization: Organization, now: int | None = None, **options: Any
-    ) -> None:
-        await super().put_organization(organization, now, **options)
-        self.number = None if self.number is None else self.number + 1
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        outcome = await super().commit(commit, now)
+        if commit.voids and self.number is not None:
+            self.number += 1
+        return outcome
 
     async def change_counter(self) -> int | None:
         self.asked["change_counter"] += 1
@@ -293,9 +289,9 @@ async def test_a_refusal_that_is_learned_while_a_thread_changes_a_plan_is_forgot
     refused = await bench.store.admit(token_of(bench.made[0]), 1, BOOK)
     assert refused.verdict is Verdict.LIMITED
     assert refused.reading is not None
-    found = await bench.store.organization("org_1")
+    found = await bench.store.read(PLAN, ("org_1",))
     asked = Asked(0, bench.seconds())
-    for learned in ("key", "hit", "organization"):
+    for learned in ("key", "hit", "plan"):
         cache = Overtaken(bench.here.freshness, clock=bench.seconds)
         cache.change_counter = 1
         if learned == "key":
@@ -303,10 +299,10 @@ async def test_a_refusal_that_is_learned_while_a_thread_changes_a_plan_is_forgot
         elif learned == "hit":
             await cache.learn_hit("org_1", WINDOWS, 1, None, refused.reading, asked)
         else:
-            cache.learn_organization("org_1", found, 0)
+            cache.learn_plan("org_1", found, 0)
         assert cache.overtaking is not None
         cache.overtaking.join()
-        assert not cache.refusals | cache.keys | cache.organizations, learned
+        assert not cache.refusals | cache.keys | cache.plans, learned
 
 
 async def test_an_expired_key_is_refused_as_expired(in_a_task: bool) -> None:
@@ -352,9 +348,6 @@ class ByHand(Wrapper):
     def __init__(self, inner: Store, clock: HandClock) -> None:
         super().__init__(inner)
         self.clock = clock
-
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.inner, verb)(*args, **kwargs)
 
     async def admit(self, token: Any, cost: int, plans: Any, *_: Any) -> Admission:
         return await self.inner.admit(token, cost, plans, self.clock())
@@ -483,14 +476,14 @@ async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only()
         assert await bench.here.organization("org_1") is None
         reading = await bench.here.hit("org_1", WINDOWS, 1)
         assert not reading.allowed
-    assert bench.store.asked["hit"] == bench.store.asked["organization"] == 0
+    assert bench.store.asked["hit"] == bench.store.asked["read"] == 0
     assert (await bench.here.hit("org_1", BOOK.plan("wide", (), NOW).windows, 1)).allowed
 
 
-class Emptied(BoundedDict[str, Organization | None]):
+class Emptied(BoundedDict[str, Read[Organization]]):
     """A mapping that another thread empties after a number of lookups."""
 
-    def __init__(self, looks: int, kept: dict[str, Organization | None]) -> None:
+    def __init__(self, looks: int, kept: dict[str, Read[Organization]]) -> None:
         super().__init__(100)
         self.update(kept)
         self.looks = looks
@@ -520,7 +513,7 @@ async def test_an_entry_dropped_by_another_thread_is_read_from_the_store(
         await bench.here.organization("org_1")
         await bench.here.hit("org_1", WINDOWS, 1)
     refusals = bench.here.refusals
-    monkeypatch.setattr(refusals, "organizations", Emptied(looks, refusals.organizations))
+    monkeypatch.setattr(refusals, "plans", Emptied(looks, refusals.plans))
     assert await bench.here.organization("org_1") is None
     other = resilient(bench.store)
     await other.organization("org_1")

@@ -27,7 +27,7 @@ from lockgate.stores.cached.base import CacheStore, PrimaryStore
 from lockgate.stores.resilience import store as resilient_store
 from lockgate.stores.resilience.circuit_breaker import FAILURES, CircuitBreaker, CircuitBreakers
 from lockgate.stores.resilience.deadlines import WARMING, Overdue, within
-from lockgate.stores.resilience.store import URGENT, ResilientStore
+from lockgate.stores.resilience.store import _URGENT, ResilientStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
@@ -62,7 +62,7 @@ def abandoned() -> Iterator[None]:
 def test_every_verb_with_the_deadline_of_a_request_is_a_verb_of_a_store() -> None:
     """A verb that is renamed must be renamed there, or it waits longer than a request may."""
     kinds = Store, PrimaryStore, CacheStore
-    assert {verb for verb in URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
+    assert {verb for verb in _URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
 
 
 class Bench:

@@ -1,4 +1,4 @@
-"""A wrapper forgets no verb."""
+"""A wrapper forgets no verb, and composes operations before it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import Any
 import pytest
 
 from lockgate import MemoryStore, Store
+from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.directory import Directory
+from lockgate.stores.key_store import KeyStore
+from lockgate.stores.leasing import LeasingStore
+from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.resilience.wrapping import Wrapper
+from lockgate.testing import FaultyStore
 
-VERBS = sorted(
-    name
-    for name in dir(Store)
-    if not name.startswith("_") and iscoroutinefunction(getattr(Store, name))
-)
+
+def verbs(kind: type) -> set[str]:
+    named = {name for name in dir(kind) if not name.startswith("_")}
+    return {name for name in named if iscoroutinefunction(getattr(kind, name))}
+
+
+OPERATIONS = verbs(Directory) - verbs(KeyStore)
+VERBS = verbs(Store) - OPERATIONS
 
 
 class Noting(Wrapper):
@@ -26,11 +35,20 @@ class Noting(Wrapper):
         self.passed.append((verb, args, kwargs))
 
 
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"close", "flush", "ready"}))
+@pytest.mark.parametrize("verb", sorted(VERBS - {"close", "flush", "ready"}))
 async def test_every_verb_of_the_contract_is_passed_on(verb: str) -> None:
     wrapper = Noting(MemoryStore())
     await getattr(wrapper, verb)(1, two=2)
     assert wrapper.passed == [(verb, (1,), {"two": 2})]
+
+
+@pytest.mark.parametrize(
+    "wrapper", [Wrapper, ResilientStore, CachedStore, LeasingStore, FaultyStore]
+)
+def test_no_wrapper_has_an_operation_of_its_own(wrapper: type) -> None:
+    assert "revoke_if_live" in OPERATIONS
+    own = {name for kind in wrapper.mro() if issubclass(kind, Wrapper) for name in vars(kind)}
+    assert own & OPERATIONS == set()
 
 
 @pytest.mark.parametrize("verb", ["close", "flush", "ready"])

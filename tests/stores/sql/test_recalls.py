@@ -21,7 +21,7 @@ from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.leasing import LeasingStore
-from lockgate.stores.resilience.older_leases import ANSWERED_LATER, noted_leases
+from lockgate.stores.resilience.older_leases import noted_leases
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.stores.sql import SqlStore
@@ -246,7 +246,7 @@ CHANGES: dict[str, Callable[[SqlStore, Any], Any]] = {
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "mysql"])
-@pytest.mark.parametrize("verb", sorted(ANSWERED_LATER))
+@pytest.mark.parametrize("verb", sorted(CHANGES))
 def test_a_change_is_its_own_recall_where_none_is_sent(verb: str, kind: str) -> None:
     store = BACKENDS[kind].open()
     made = new_key()
@@ -261,7 +261,7 @@ def test_a_change_is_its_own_recall_where_none_is_sent(verb: str, kind: str) -> 
 
 
 @pytest.mark.parametrize("driver", ["postgresql", *AWAITED])
-@pytest.mark.parametrize("verb", sorted(ANSWERED_LATER))
+@pytest.mark.parametrize("verb", sorted(CHANGES))
 def test_a_change_sends_one_recall_at_its_commit(verb: str, driver: str) -> None:
     store = BACKENDS["postgresql"].open()
     _, key = run(store.register(account("org_1"), draft_of(new_key())))
@@ -297,7 +297,7 @@ def test_a_change_sends_one_recall_at_its_commit(verb: str, driver: str) -> None
 
 
 @ways("sqlite", "postgresql", *AWAITED, *POLLED)
-@pytest.mark.parametrize("verb", sorted(ANSWERED_LATER - {"organization_changed"}))
+@pytest.mark.parametrize("verb", sorted({*CHANGES} - {"organization_changed"}))
 async def test_k4_a_change_notes_the_leases_that_were_out_at_it(
     verb: str, way: str, sender: Borrowed
 ) -> None:

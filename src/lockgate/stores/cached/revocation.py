@@ -30,7 +30,7 @@ counter: see :mod:`lockgate.stores.resilience.refusal_cache`.
 """
 
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ...core.api_keys import ApiKey, KeyState
 from ...core.key_format import Token
@@ -38,9 +38,8 @@ from ...sync import together
 from ..answers import REFUSED_BY_STATE, UNKNOWN, Admission, Verdict
 from ..committed import after_commit
 from ..resilience.older_leases import leases_ended, noted_leases
+from ..rows import PLAN, Commit, Outcome
 from .base import CacheStore, PrimaryStore
-
-T = TypeVar("T")
 
 UNTOLD: Final = (
     "The cache could not be told: requests may be decided by what it copied before, until it is "
@@ -91,44 +90,35 @@ class Copies:
             return UNKNOWN
         if key.revoked_at is not None:
             return Admission(Verdict.REVOKED, key)
-        placed = await self._primary.organization(key.organization)
-        await self._cache.install(key, placed, fill_token)
+        placed = await self._primary.read(PLAN.to_change, (key.organization,))  # Not from memory.
+        await self._cache.install(key, placed.first, fill_token)
         return None
 
-    async def change(self, organization: str, change: Coroutine[Any, Any, T]) -> T:
-        """Change the primary, forget the copies, and wait for the leases that were granted by them,
-        before the caller has the answer.
+    async def change(self, commit: Commit, made: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """Change the primary by a commit; if it voids answers, forget the copies, and wait for the
+        leases that were granted by them, before the caller has the outcome.
 
         Raises:
-            ChangeCommitted: the primary has changed, and the cache failed.
+            ChangeCommitted: the primary has changed, and the cache failed, outside of
+                :func:`~lockgate.stores.committed.collecting`.
         """
         try:
-            answer = await change
+            outcome = await made
         except BaseException:
             # It may have taken effect (D33). Its own failure is what the caller needs to know.
-            await self._forget(organization)
+            if commit.voids:
+                await self._forget(commit.owner)
             raise
-        return await self.forget_after(answer, organization)
+        if not commit.has_voided(outcome):
+            return outcome
+        return await after_commit(outcome, commit.owner, UNTOLD, self._end(commit))
 
-    async def forget_after(self, answer: T, organization: str) -> T:
-        """Forget the copies of an organization after a change of the primary; return its answer.
-
-        Raises:
-            ChangeCommitted: the cache failed.
-        """
-        return await after_commit(answer, organization, UNTOLD, self._end(organization))
-
-    async def forget_key(self, handle: str) -> None:
-        """Forget the copies of the organization of a key."""
-        key = await self._primary.find(handle)
-        if key is not None:
-            await self._cache.forget(key.organization)
-
-    async def _end(self, organization: str) -> None:
+    async def _end(self, commit: Commit) -> None:
         """Forget the copies of an organization, and wait for the leases that they granted."""
         with noted_leases() as noted:
-            await self._cache.forget(organization)
-        await leases_ended(self._cache, organization, noted)
+            await self._cache.forget(commit.owner)
+        if commit.waits_for_leases:
+            await leases_ended(self._cache, commit.owner, noted)
 
     async def compare(self) -> None:
         """Forget the copies of organizations that changed since the last comparison (K4).

@@ -4,18 +4,15 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import current_thread, main_thread
 from time import monotonic
-from typing import Any, Final, TypeVar, cast
+from typing import Final, cast
 
-from ...core.accounts import Account
-from ...core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ...core.api_keys import KeyState, Position
 from ...core.changes import ChangeDraft
-from ...core.digests import Digest
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
-from ...core.key_search import KeySearch
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit
-from ...core.plans import Organization, PlanBook
+from ...core.plans import PlanBook
 from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError
@@ -24,32 +21,24 @@ from ...sync import loop_runs, run
 from ..answers import (
     REFUSED_BY_STATE,
     UNKNOWN,
-    UNSEALED,
     Admission,
-    FoundKeys,
-    FoundOrganizations,
     Freshness,
-    Page,
-    Removal,
-    Reseal,
     StoreWarning,
     Verdict,
     limits_of,
 )
 from ..base import IoMode
-from ..committed import after_commit
 from ..resilience.deadlines import Patience, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
 from ..resilience.store import ResilientCache, ResilientPrimary, ResilientStore
 from ..resilience.wrapping import Wrapper
+from ..rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 from ..runtime.background import BackgroundTask
 from ..runtime.process_hooks import at_process_end, ends_without_hooks, logger
 from ..usage_buffer import UsageBuffer
 from .base import CacheStore, PrimaryStore
-from .revocation import UNTOLD, Copies
-
-T = TypeVar("T")
+from .revocation import Copies
 
 CACHE_SHARE: Final = 0.6
 """Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
@@ -124,9 +113,6 @@ class CachedStore(Wrapper):
             *(self.primary, events, None, deadline), refusals=cache.refusals, patience=patience
         )
         return CachedStore(primary, cache, limits, deadline, patience)
-
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        return await getattr(self.primary, verb)(*args, **kwargs)
 
     async def admit(
         self,
@@ -217,10 +203,6 @@ class CachedStore(Wrapper):
     ) -> HoldAnswer:
         return await self.cache.hold(organization, action, now)
 
-    async def get(self, organization: str, id: str) -> ApiKey | None:
-        await self.write_usage()
-        return await self.primary.get(organization, id)
-
     async def ready(self) -> None:
         is_main = current_thread() is main_thread()
         if not is_main and not loop_runs() and ends_without_hooks():
@@ -248,20 +230,6 @@ class CachedStore(Wrapper):
     async def freshness(self) -> Freshness:
         return await self.cache.freshness()
 
-    async def list(self, organization: str, limit: int, after: Position | None = None) -> Page:
-        await self.write_usage()
-        return await self.primary.list(organization, limit, after)
-
-    async def list_live(
-        self,
-        organization: str,
-        limit: int,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Page:
-        await self.write_usage()
-        return await self.primary.list_live(organization, limit, after, now)
-
     async def reset(
         self,
         organization: str,
@@ -273,116 +241,24 @@ class CachedStore(Wrapper):
         await self.primary.reset(organization, now, change=change)
         await self.cache.reset(organization)
 
-    async def organizations(
-        self, limit: int, now: int | None = None, cursor: str | None = None
-    ) -> FoundOrganizations:
+    async def read(
+        self,
+        index: Index[R],
+        prefix: tuple[str, ...],
+        limit: int = 1,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Read[R]:
+        if index.shows_usage:
+            await self.write_usage()
+        return await self.primary.read(index, prefix, limit, after, now)
+
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        return await self.copies.change(commit, self.primary.commit(commit, now))
+
+    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
         await self.write_usage()
-        return await self.primary.organizations(limit, now, cursor)
-
-    async def search(self, wanted: KeySearch, limit: int, cursor: str | None = None) -> FoundKeys:
-        await self.write_usage()
-        return await self.primary.search(wanted, limit, cursor)
-
-    async def remove_ended(
-        self, age: int, now: int | None = None, cursor: str | None = None
-    ) -> Removal:
-        removal = await self.primary.remove_ended(age, now, cursor)
-        if removal.removed:  # Forget the copies of the removed keys.
-            return await after_commit(removal, "", UNTOLD, self.compare())
-        return removal
-
-    async def revoke_if_live(
-        self,
-        organization: str,
-        id: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey | None:
-        revocation = self.primary.revoke_if_live(organization, id, now, change=change)
-        return await self.copies.change(organization, revocation)
-
-    async def update_if(
-        self,
-        old: ApiKey,
-        new: ApiKey,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> bool:
-        update = self.primary.update_if(old, new, now, change=change)
-        return await self.copies.change(old.organization, update)
-
-    async def rotate_if(
-        self,
-        old: ApiKey,
-        new: ApiKey,
-        successor: KeyDraft,
-        cap: int | None,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> ApiKey | None:
-        rotation = self.primary.rotate_if(old, new, successor, cap, now, change=change)
-        return await self.copies.change(old.organization, rotation)
-
-    async def put_organization(
-        self,
-        organization: Organization,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        assignment = self.primary.put_organization(organization, now, change=change)
-        await self.copies.change(organization.id, assignment)
-
-    async def organization_changed(self, id: str) -> None:
-        await self.copies.change(id, self.primary.organization_changed(id))
-
-    async def claim_if_unclaimed(
-        self,
-        organization: str,
-        user: str,
-        *,
-        revoke: bool,
-        keep_token: bool,
-        seals: Reseal = UNSEALED,
-        now: int | None = None,
-        change: ChangeDraft | None = None,
-    ) -> Account | None:
-        claim = self.primary.claim_if_unclaimed(
-            organization,
-            user,
-            revoke=revoke,
-            keep_token=keep_token,
-            seals=seals,
-            now=now,
-            change=change,
-        )
-        return await self.copies.change(organization, claim)
-
-    async def sign_out(self, organization: str) -> None:
-        await self.copies.change(organization, self.primary.sign_out(organization))
-
-    async def remove_unclaimed(
-        self,
-        idle: int,
-        limit: int,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> tuple[str, ...]:
-        await self.write_usage()
-        removed = await self.primary.remove_unclaimed(idle, limit, now, change=change)
-        for organization in removed:
-            await self.copies.forget_after(removed, organization)
-        return removed
-
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        moved = await self.primary.rehash_if(handle, old, new)
-        if moved:
-            return await after_commit(moved, handle, UNTOLD, self.copies.forget_key(handle))
-        return moved
+        return await self.primary.walk(wanted, limit, cursor)
 
     async def write_usage(self) -> None:
         """Write the usage that this process has counted to the primary (D6)."""

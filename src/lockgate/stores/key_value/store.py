@@ -32,7 +32,6 @@ from ..answers import (
     UsageBatch,
 )
 from ..base import IoMode, Store
-from ..directory import Directory
 from ..rows import (
     LOG,
     Commit,
@@ -61,7 +60,7 @@ T = TypeVar("T")
 _BUCKETS: Final = 64
 
 
-class RecordStore(Directory, Store):
+class RecordStore(Store):
     """A store on :class:`Records`.
 
     Every admission writes its organization's record with all keys, which suits organizations with

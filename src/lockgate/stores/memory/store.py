@@ -35,7 +35,6 @@ from ..answers import (
     refusal_of,
 )
 from ..base import IoMode, Store
-from ..directory import Directory
 from ..rows import (
     LOG,
     REMOVED_AT_MOST,
@@ -78,7 +77,7 @@ _api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new_
 _admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
-class MemoryStore(Directory, Store):
+class MemoryStore(Store):
     """A store in process memory, safe for threads and any number of event loops.
 
     One lock guards all data. The verbs of requests hold it for some microseconds, never across an

@@ -19,7 +19,6 @@ from ...core.timestamps import HOUR, MINUTE, SECOND
 from ...errors import HandleTaken
 from ...sync import together
 from ..answers import OrganizationSummary, StoreError, Usage, UsageBatch, reading_state
-from ..directory import Directory
 from ..rows import (
     LOG,
     REMOVED_AT_MOST,
@@ -120,8 +119,8 @@ class _Claim(NamedTuple):
     row: ApiKey | Account
 
 
-class Rows(Directory, Histories, Cache):
-    """The three methods of :class:`~lockgate.stores.base.RowStore`."""
+class Rows(Histories, Cache):
+    """The three methods of :class:`~lockgate.stores.key_store.KeyStore`."""
 
     _entered: BoundedDict[tuple[bytes, str], None]
     """The latest hints that this process has entered, by the names of index and organization."""

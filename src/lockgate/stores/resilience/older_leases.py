@@ -1,5 +1,9 @@
 """Waiting for the quota leases that were granted before a change (D42, K4, W13).
 
+Changes that :attr:`~lockgate.stores.rows.Commit.waits_for_leases` are answered once these have
+ended. Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, where it
+waits for them itself.
+
 A store that reads the leases in the step of the change notes them (:func:`note_leases`), which
 saves the first look at them: a round trip.
 """
@@ -8,24 +12,13 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Final, cast
+from typing import Final
 
-from ...core.api_keys import ApiKey
-from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases
 from ...core.timestamps import SECOND
 from ...sync import pause
 from ..base import Store
 
-ANSWERED_LATER: Final = frozenset(
-    {
-        *("revoke_if_live", "update_if", "rotate_if", "put_organization", "organization_changed"),
-        "claim_if_unclaimed",
-    }
-)
-"""Verbs that change keys or plans: answered once the leases that were granted before have ended.
-Those of a :class:`~lockgate.stores.cached.store.CachedStore` lie in its cache, where it waits for
-them itself."""
 LEASES_OUT: Final = (
     "The store did not say whether quota leases are out that were granted before: a process that "
     "holds one admits by it until it ends, within seconds."
@@ -45,14 +38,6 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 def elapsing_clock() -> int:
     """Return microseconds of a clock that never steps, and runs while the machine is suspended."""
     return time.clock_gettime_ns(_CLOCK) // 1000
-
-
-def organization_of(arguments: tuple[Any, ...]) -> str:
-    """Return the organization that a call of one of :data:`ANSWERED_LATER` is about."""
-    first = arguments[0]
-    if isinstance(first, ApiKey):
-        return first.organization
-    return first.id if isinstance(first, Organization) else cast(str, first)
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from ...core.bounded_dict import BoundedDict
 from ...core.key_format import Token
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, bound
-from ...core.plans import UNSEEN, Organization, Plan
+from ...core.plans import Organization, Plan
 from ...core.sliding_window import Reading, Window
 from ..answers import Admission, Freshness, Verdict
+from ..rows import Read
 from ..runtime.process_hooks import own_lock
 from .deadlines import DEADLINE, left, within
 
@@ -107,7 +108,7 @@ class RefusalCache:
         self.refusals: Final = BoundedDict[_Place, _CachedRefusal](AT_MOST)
         self.keys: Final = BoundedDict[str, tuple[ApiKey, tuple[Limit, ...]]](AT_MOST)
         """The keys that were refused, and the named limits of their plans, by handle."""
-        self.organizations: Final = BoundedDict[str, Organization | None](AT_MOST)
+        self.plans: Final = BoundedDict[str, Read[Organization]](AT_MOST)
         self.version = 0
         self._lock = own_lock()
         """Held to compare the version and remember, so that nothing older outlives a change."""
@@ -177,17 +178,20 @@ class RefusalCache:
             return None
         return again
 
-    async def repeat_organization(self, id: str) -> Organization | None:
-        """Return an organization while its requests are refused; ``UNSEEN``: ask the store."""
+    async def repeat_plan(self, id: str) -> Read[Organization] | None:
+        """Return the plan of an organization while its requests are refused; None: ask the store.
+
+        The reading is at most a second older than the change counter.
+        """
         version = self.version
-        known, organization = self.refusals.get(id), self.organizations.get(id, UNSEEN)
-        if known is None or organization is UNSEEN:
-            return UNSEEN
+        known, read = self.refusals.get(id), self.plans.get(id)
+        if known is None or read is None:
+            return None
         now = known.reading.now if known.by_hand else None
         again = known.again(known.cost, now, self.clock())
         if again is not None and await self._is_fresh() and version == self.version:
-            return organization
-        return UNSEEN
+            return read
+        return None
 
     def learn(
         self,
@@ -242,11 +246,11 @@ class RefusalCache:
             if asked.version == self.version:
                 self.refusals[place] = refusal
 
-    def learn_organization(self, id: str, found: Organization | None, version: int) -> None:
+    def learn_plan(self, id: str, read: Read[Organization], version: int) -> None:
         """Remember an organization's plan, unless :meth:`forget` was called since ``version``."""
         with self._lock:
             if version == self.version:
-                self.organizations[id] = found
+                self.plans[id] = read
 
     def forget(self) -> None:
         """Forget everything."""
@@ -254,7 +258,7 @@ class RefusalCache:
             self.version += 1
             self.refusals.clear()
             self.keys.clear()
-            self.organizations.clear()
+            self.plans.clear()
 
     async def read_first(self, asked_at: float) -> None:
         """Read the change counter for the first time, to detect later changes."""

@@ -18,12 +18,13 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
+from ...core.api_keys import Position
 from ...core.bounded_dict import BoundedDict
 from ...core.holds import HoldAction, HoldAnswer, Take
 from ...core.key_format import Token
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit
-from ...core.plans import UNSEEN, Organization, PlanBook
+from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest
 from ...core.sliding_window import Reading, Window
 from ...errors import ConfigurationError, LockgateError
@@ -34,6 +35,7 @@ from ..answers import Admission, UnreadableState, Verdict
 from ..base import Store
 from ..cached.base import CacheStore, PrimaryStore
 from ..committed import after_commit
+from ..rows import PLAN, Commit, Index, Outcome, R, Read
 from ..runtime.log_hints import MinutelyLog
 from .circuit_breaker import CircuitBreaker
 from .deadlines import (
@@ -50,37 +52,23 @@ from .deadlines import (
 )
 from .failures import counts_for_breaker, is_outage, kind_of
 from .local_limits import LocalLimits
-from .older_leases import (
-    ANSWERED_LATER,
-    LEASES_OUT,
-    leases_ended,
-    noted_leases,
-    organization_of,
-)
+from .older_leases import LEASES_OUT, leases_ended, noted_leases
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
 
 UNHURRIED: Final = 5.0
 """Seconds for a call that admits no request, such as a long list."""
 
-URGENT: Final = frozenset(
+_URGENT: Final = frozenset(
     {
-        *("admit", "hit", "peek", "organization", "change_counter", "freshness", "now", "find"),
+        *("admit", "hit", "peek", "change_counter", "freshness", "now"),
         *("acquire", "renew", "release", "held", "hold", "settle_leases"),
         *("changes", "fill_token", "install", "caught_up", "catch_up"),
     }
 )
-"""Verbs that requests wait for. They have the deadline and count for the breaker. The other verbs
-have :data:`UNHURRIED` and only obey the breaker: a slow long list is no sign of an outage."""
-_CHANGES: Final = frozenset(
-    {
-        *("revoke_if_live", "update_if", "rotate_if", "rehash_if", "remove_ended"),
-        *("put_organization", "organization_changed", "claim_if_unclaimed", "remove_unclaimed"),
-        "reset",
-        "forget",
-    }
-)
-"""Verbs after which this process repeats no earlier refusal."""
+"""Verbs that requests wait for, beside reading an index that :attr:`is_urgent
+<lockgate.stores.rows.Index.is_urgent>`. They have the deadline and count for the breaker. The other
+verbs have :data:`UNHURRIED` and only obey the breaker: a slow long list is no sign of an outage."""
 _LATE: Final = (
     "%s did not answer %s: see whether its server hangs, is overloaded, waits for a lock or cannot "
     "be reached, and whether this machine is overloaded; if it is only slow, give the gate a "
@@ -142,11 +130,11 @@ class ResilientStore(Wrapper):
         self._counting = limits if counts else None
         """The local limits if they count the admissions of keys; otherwise None."""
         self._hit: Final = partial(self.pass_on, "hit")
-        self._seen = BoundedDict[str, Organization | None](_SEEN_AT_MOST)
-        """Organizations of sessions, for the time when the store is away."""
+        self._seen = BoundedDict[str, Read[Organization]](_SEEN_AT_MOST)
+        """Plans of the organizations of sessions, for the time when the store is away."""
         self._deadline = deadline
         self.patience: Final = patience or Patience()
-        self._unhurried: Final = max(UNHURRIED, deadline)
+        self._longest: Final = max(UNHURRIED, deadline)
         self._direct = inner.enforces_deadline or inner.io == "none"
         self._threads = Threads()
         self._tasks = Tasks()
@@ -294,49 +282,80 @@ class ResilientStore(Wrapper):
             local.holds.note(organization, action, answer)
         return answer
 
-    async def organization(self, id: str) -> Organization | None:
+    async def read(
+        self,
+        index: Index[R],
+        prefix: tuple[str, ...],
+        limit: int = 1,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Read[R]:
+        asked = index, prefix, limit, after, now
+        read: Read[R]
+        if index is PLAN:
+            read = await self._read_plan(prefix[0], asked)
+        elif index.is_urgent:
+            read = await self._urgent("read", *asked)
+        else:
+            read = await self._unhurried("read", *asked)
+        return read
+
+    async def _read_plan(self, id: str, asked: tuple[Any, ...]) -> Any:
+        """Read the plan of an organization for a request."""
         refusals = self.refusals
         with within(self._seconds()):
-            known = await refusals.repeat_organization(id)
-            if known is not UNSEEN:
+            known = await refusals.repeat_plan(id)
+            if known is not None:
                 return known
             version = refusals.version
             try:
-                found: Organization | None = await self.pass_on("organization", id)
+                read: Read[Organization] = await self._urgent("read", *asked)
             except Exception as failure:
-                seen = self._seen.get(id, UNSEEN)
-                if not is_outage(failure) or seen is UNSEEN:
+                seen = self._seen.get(id)
+                if not is_outage(failure) or seen is None:
                     raise
                 return seen
-            refusals.learn_organization(id, found, version)
+            refusals.learn_plan(id, read, version)
         if self._limits is not None:
-            self._seen[id] = found
+            self._seen[id] = read
             self._counting = self._limits
-        return found
+        return read
+
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        began = monotonic()
+        with noted_leases() as noted:
+            try:
+                outcome: Outcome = await self._unhurried("commit", commit, now)
+            finally:
+                if commit.voids:
+                    self.refusals.forget()
+        if not commit.waits_for_leases or not commit.has_voided(outcome):
+            return outcome
+        ended = leases_ended(self, commit.owner, noted, monotonic() - began)
+        return await after_commit(outcome, commit.owner, LEASES_OUT, ended)
+
+    async def reset(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            await self.pass_on("reset", *args, **kwargs)
+        finally:
+            self.refusals.forget()
 
     async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        call = getattr(self.inner, verb)
-        try:
-            if verb in URGENT:
-                return await self._urgent(verb, call, args, kwargs)
-            self.breaker.obey()
-            began = monotonic()
-            with within(self._unhurried), noted_leases() as noted:
-                try:
-                    answer = await self._reach(call, args, kwargs)
-                except TimeoutError:
-                    self._tell_late(f"within {self._unhurried:g} s")
-                    raise
-            if verb in ANSWERED_LATER:
-                took, organization = monotonic() - began, organization_of(args)
-                ended = leases_ended(self, organization, noted, took)
-                return await after_commit(answer, organization, LEASES_OUT, ended)
-            return answer
-        finally:
-            if verb in _CHANGES:
-                self.refusals.forget()
+        if verb in _URGENT:
+            return await self._urgent(verb, *args, **kwargs)
+        return await self._unhurried(verb, *args, **kwargs)
 
-    async def _urgent(self, verb: str, call: _Call, args: Any, kwargs: Any) -> Any:
+    async def _unhurried(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        """Make a call that no request waits for."""
+        self.breaker.obey()
+        with within(self._longest):
+            try:
+                return await self._reach(getattr(self.inner, verb), args, kwargs)
+            except TimeoutError:
+                self._tell_late(f"within {self._longest:g} s")
+                raise
+
+    async def _urgent(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         """Make a call that a request waits for, with breaker, deadline and verdict."""
         breaker, started_at = self.breaker, monotonic()
         with within(self._seconds()):
@@ -345,7 +364,7 @@ class ResilientStore(Wrapper):
                 raise Overdue
             trying = breaker.enter()
             try:
-                value = await self._reach(call, args, kwargs)
+                value = await self._reach(getattr(self.inner, verb), args, kwargs)
             except BaseException as failure:
                 self._judge(verb, failure, trying, started_at, until)
                 raise
@@ -425,8 +444,13 @@ class ResilientCache(ResilientStore, CacheStore):
     def served_by(self) -> object:
         return self.inner.served_by
 
+    async def forget(self, organization: str) -> None:
+        try:
+            await self.pass_on("forget", organization)
+        finally:
+            self.refusals.forget()
+
     fill_token = passed(CacheStore.fill_token)
     install = passed(CacheStore.install)
-    forget = passed(CacheStore.forget)
     caught_up = passed(CacheStore.caught_up)
     catch_up = passed(CacheStore.catch_up)

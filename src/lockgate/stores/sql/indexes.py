@@ -186,7 +186,7 @@ class Indexes:
     # Walks
 
     def walk(self, connection: Connection, wanted: Wanted, limit: int, cursor: str | None) -> Walk:
-        """Do :meth:`~lockgate.stores.base.RowStore.walk`; plans are as assigned here."""
+        """Do :meth:`~lockgate.stores.key_store.KeyStore.walk`; plans are as assigned here."""
         match wanted:
             case Ended(until):
                 return self._walk_ended(connection, until, limit, cursor)

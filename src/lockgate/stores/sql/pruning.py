@@ -24,7 +24,7 @@ class Pruning:
     """Removes empty windows, ended leases, organizations without a plan, key or account, and named
     limits and usage histories that show nothing any more.
 
-    ``KeyStore.remove_ended`` removes ended keys. A step skips locked rows, so it neither waits nor
+    ``Store.remove_ended`` removes ended keys. A step skips locked rows, so it neither waits nor
     delays an admission.
 
     Args:

@@ -42,7 +42,6 @@ from ..answers import (
 )
 from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
-from ..directory import Directory
 from ..resilience.older_leases import note_leases
 from ..rows import (
     ACCOUNT_BY_TOKEN,
@@ -113,7 +112,7 @@ class KeyHint(NamedTuple):
         self.charged[limits] = fields
 
 
-class SqlStore(Directory, PrimaryStore):
+class SqlStore(PrimaryStore):
     """A store in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
     A charge is one short transaction that locks the organization's row, reads, decides and writes;

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from ...errors import ConfigurationError
-from ...stores.base import PartStore, RowStore, Store, WindowStore
+from ...stores.base import KeyStore, PartStore, Store, WindowStore
 from ...stores.directory import Directory
 from ..factories import Factory
 from ..key_stores import OverRows
@@ -65,7 +65,7 @@ def whole(store: PartStore) -> Store:
             f"{type(store).__name__} does not say whether it waits: give the class "
             "io = 'none', 'sync', 'async' or 'both'."
         )
-    if isinstance(store, RowStore) and not isinstance(store, Directory):
+    if isinstance(store, KeyStore) and not isinstance(store, Directory):
         store = OverRows(store)
     return cast(Store, store)
 
@@ -73,10 +73,10 @@ def whole(store: PartStore) -> Store:
 def applies(part: Part, store: PartStore) -> bool:
     """Return whether a store has a part, as far as its class tells: a key store has no window, and
     quota leases are those of a store with ``grants_leases``."""
-    if isinstance(store, RowStore) and not isinstance(store, WindowStore):
+    if isinstance(store, KeyStore) and not isinstance(store, WindowStore):
         return part in KEY_PARTS
     if part == "rows":
-        return isinstance(store, RowStore)
+        return isinstance(store, KeyStore)
     return part != "quota_leases" or getattr(store, "grants_leases", False)
 
 

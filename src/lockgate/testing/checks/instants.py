@@ -10,7 +10,7 @@ from ...core.changes import drafted_change
 from ...core.key_format import Token
 from ...core.plans import Organization
 from ...stores.answers import Verdict
-from ...stores.base import PAGE_AT_MOST, RowStore, Store
+from ...stores.base import PAGE_AT_MOST, Store
 from ...stores.resilience.wrapping import Wrapper
 from ..factories import book
 from .callers import Callers
@@ -27,17 +27,15 @@ async def no_admission_has_a_later_instant_than_the_end_of_its_key(crowd: Caller
     """A revocation, a claim or a rotation that ends a key overlaps with its admissions.
 
     An admission that is composed of calls finds its key in one and is charged in another, and a
-    wrapper may have its keys in one store and be charged in another: there is no single instant. A
-    store without rows keeps the instant that a rotation brings.
+    wrapper may have its keys in one store and be charged in another: there is no single instant.
     """
     if type(crowd.store).admit is Store.admit or isinstance(crowd.store, Wrapper):
         return
-    ways = 3 if isinstance(crowd.store, RowStore) else 2
-    for turn in range(ways * _ROUNDS):
+    for turn in range(3 * _ROUNDS):
         organization, made = f"org_{turn}", crowd.factory.key()
         draft = crowd.factory.draft(organization, key=made)
         _, key = await crowd.store.register(crowd.factory.account(organization), draft)
-        last = await _admissions_beside_the_end(crowd, key, crowd.factory.token(made), turn % ways)
+        last = await _admissions_beside_the_end(crowd, key, crowd.factory.token(made), turn % 3)
         await crowd.store.flush()
         found = await crowd.store.get(organization, key.id)
         ended = found.revoked_at if found is not None else None

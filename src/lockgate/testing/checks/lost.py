@@ -12,7 +12,7 @@ from ...core.digests import Digest
 from ...core.plans import Organization
 from ...core.timestamps import DAY
 from ...stores.answers import OutcomeUnknown
-from ...stores.base import PAGE_AT_MOST, RowStore, Store
+from ...stores.base import PAGE_AT_MOST, KeyStore, Store
 from ...stores.rows import REMEMBERED, Commit, Outcome
 from ..calls import Call
 from ..factories import NOW, Factory
@@ -36,7 +36,7 @@ class Losing(OverRows):
 
     def __init__(
         self,
-        store: RowStore,
+        store: KeyStore,
         is_made: bool,
         between: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
@@ -58,8 +58,6 @@ class Losing(OverRows):
 
 async def a_change_whose_reply_is_lost_is_made_once(store: Store) -> None:
     """Its answer, the rows and the change log are those of a change that was answered."""
-    if not isinstance(store, RowStore):
-        return
     for name, is_made in (("made", True), ("not made", False)):
         losing: Any = Lockstep(Losing(store, is_made), "W3")
         await _change_everything(losing, Factory(seed=is_made), f"{name} 1", f"{name} 2")
@@ -108,8 +106,6 @@ async def _change_everything(store: Store, factory: Factory, name: str, other: s
 
 async def a_walk_whose_replies_are_lost_removes_each_key_once(store: Store) -> None:
     """The keys that are due need more than one commit, and so do records without keys."""
-    if not isinstance(store, RowStore):
-        return
     factory, plain = Factory(), OverRows(store)
     await plain.insert(factory.draft(), None, NOW)
     for _ in range(_DUE):
@@ -130,8 +126,6 @@ async def a_walk_whose_replies_are_lost_removes_each_key_once(store: Store) -> N
 
 async def a_commit_is_repeated_behind_fifteen_others(store: Store) -> None:
     """So many of one organization a store remembers, among them the one whose reply was lost."""
-    if not isinstance(store, RowStore):
-        return
     factory, plain = Factory(), OverRows(store)
     key = await plain.insert(factory.draft(), None, NOW)
 

@@ -10,7 +10,7 @@ from ...core.key_search import KeySearch
 from ...core.row_seals import counted_account, counted_key, tally
 from ...core.timestamps import DAY, HOUR, MILLISECOND
 from ...errors import HandleTaken, KeyLimitReached
-from ...stores.base import PAGE_AT_MOST, RowStore, Store
+from ...stores.base import PAGE_AT_MOST, Store
 from ...stores.key_value import RecordStore
 from ...stores.rows import Commit, Write
 from ..factories import NOW, Factory
@@ -44,8 +44,7 @@ async def _filled(
     store: Store, factory: Factory, organization: str
 ) -> tuple[Account, Sequence[ApiKey]]:
     """Register an organization and fill it with keys; return the account and all keys."""
-    is_fast = isinstance(store, RowStore) and not isinstance(store, RecordStore)
-    number = KEYS if is_fast else INSERTED
+    number = INSERTED if isinstance(store, RecordStore) else KEYS
     account, first = await store.register(
         factory.account(organization), factory.draft(organization), NOW
     )
@@ -57,9 +56,6 @@ async def _filled(
     for place in range(0, len(drafts), _WRITTEN_AT_ONCE):
         some = drafts[place : place + _WRITTEN_AT_ONCE]
         at = NOW + place % 700 * MILLISECOND
-        if not isinstance(store, RowStore):
-            keys += [await store.insert(draft, None, at) for draft in some]
-            continue
         made = [draft.created(at) for draft in some]
         writes = tuple(Write(None, None, key) for key in made)
         outcome = await store.commit(Commit(organization, token_hex(8), writes), at)

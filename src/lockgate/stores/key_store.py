@@ -1,0 +1,111 @@
+"""The contract of a key store, and the base of all contracts of stores.
+
+:mod:`lockgate.stores.base` says what holds for all methods.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Literal
+
+from ..core.api_keys import Position
+from .rows import Commit, Index, Outcome, R, Read, Walk, Wanted
+
+IoMode = Literal["none", "sync", "async", "both"]
+
+
+class PartStore(ABC):
+    """The base of the contracts."""
+
+    io: IoMode
+    """How the store waits."""
+
+    async def close(self) -> None:  # noqa: B027 - many stores hold no resources
+        """Release connections, threads and files. Idempotent."""
+
+    async def ready(self) -> None:  # noqa: B027 - some have nothing to prepare
+        """Connect, check the schema, and prepare statements or scripts for the first admission.
+
+        Does not change stored data, and may be called again. The caller sets a longer deadline
+        than that of a request.
+
+        Raises:
+            ConfigurationError: the store is reachable but not usable, for example with tables of
+                another revision; the message says what to do.
+        """
+
+
+class KeyStore(PartStore):
+    """Stores rows: keys, accounts and assigned plans, and the change log (:mod:`.rows`).
+
+    :class:`~lockgate.stores.directory.Directory` composes every operation on them of these methods.
+
+    Only a commit changes or removes a row, and none makes a revoked key live (K3). An organization
+    may have many thousands of ended keys (revoked or expired), which must not slow any call: it
+    reads as many rows as it returns or removes, and the room is for live keys.
+
+    The change log (D44) has the record of each commit that has one and changes a row, added in the
+    same step: after any failure both are there, or neither. An organization's records are numbered
+    from 1 on, each by one more than the newest. At most
+    :data:`~lockgate.core.changes.LOGGED_AT_MOST` of them are kept, or a few more and never fewer:
+    the oldest go first. They outlast keys, plan and account; admissions neither read nor write
+    them.
+    """
+
+    @abstractmethod
+    async def read(
+        self,
+        index: Index[R],
+        prefix: tuple[str, ...],
+        limit: int = 1,
+        after: Position | None = None,
+        now: int | None = None,
+    ) -> Read[R]:
+        """Return the rows of an index under a prefix, in its order, with their versions.
+
+        The call reads and decodes the rows that it returns, by an index, whatever the number of
+        others (G10). It sees each commit that was answered before it began.
+
+        Args:
+            index: one of :data:`~lockgate.stores.rows.INDEXES`.
+            prefix: its texts, as :attr:`Index.prefix <lockgate.stores.rows.Index.prefix>` gives
+                them; for :data:`~lockgate.stores.rows.LOG` the organization.
+            limit: the most rows, 1 to :data:`~lockgate.stores.base.PAGE_AT_MOST`.
+            after: the place in the order after which the page begins, of a row that may have gone;
+                None: at the first.
+            now: the instant to return, for a caller with its own clock; None: the store's clock.
+        """
+
+    @abstractmethod
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        """Change the rows of an organization, in one atomic step or not at all.
+
+        Once a commit that :attr:`voids <lockgate.stores.rows.Commit.voids>` has been answered, no
+        admission that starts later goes by the rows of before, on any process that shares the store
+        (K4, W13), and the change counter has moved. Rows, indexes inside the organization, change
+        log and the instants in them are of one step: no admission that finds a key live comes after
+        the ``revoked_at`` of a commit before it, and records are numbered in the order of their
+        instants.
+
+        Args:
+            commit: the change.
+            now: the instant of the step, for a caller with its own clock; None: the store's clock.
+
+        Raises:
+            OutcomeUnknown: the commit may have been made; a repetition with the same id tells.
+        """
+
+    @abstractmethod
+    async def now(self) -> int:
+        """Return the time of the store's clock, in microseconds since 1970."""
+
+    @abstractmethod
+    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
+        """Return some rows of all organizations, in no order, to walk all of them in steps.
+
+        A row or an organization that is wanted during the whole walk is in at least one step. A
+        step may be empty, and is bounded in time.
+
+        Args:
+            wanted: what to return.
+            limit: about the number of rows to read in a step.
+            cursor: None begins; then the cursor of the step before.
+        """
