@@ -14,6 +14,7 @@ from lockgate.core.changes import LOGGED_AT_MOST, drafted_change
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, QuotaLease, QuotaLeases
 from lockgate.core.sliding_window import EMPTY
+from lockgate.errors import HandleTaken
 from lockgate.stores.resilience.older_leases import noted_leases
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.codec import write_state
@@ -175,3 +176,28 @@ def test_a_key_of_another_organization_is_not_found(store: Borrowed) -> None:
     found = run(store.find(key.handle))
     assert found is not None
     assert found.revoked_at is None
+
+
+@pytest.mark.parametrize(
+    "driver",
+    ["postgresql+psycopg", "postgresql+asyncpg", "mysql+pymysql", "mysql+asyncmy", "sqlite"],
+)
+async def test_d3_a_taken_handle_is_told_with_every_driver(driver: str) -> None:
+    backend = BACKENDS[driver.partition("+")[0]]
+    tables = backend.take()
+    url = backend.admin.url.set(drivername=driver).render_as_string(hide_password=False)
+    stored = SqlStore(url, prefix=tables.prefix)
+    first = await stored.insert(draft(), None)
+    for taken in (
+        draft("org_2")._replace(handle=first.handle),
+        draft("org_2")._replace(id=first.id),
+    ):
+        with pytest.raises(HandleTaken):
+            await stored.insert(taken, None)
+        with pytest.raises(HandleTaken):
+            await stored.register(account("org_2"), taken)
+    assert await stored.account("org_2") is None
+    assert await stored.change_log("org_2", 9) == []
+    assert await stored.list("org_2", 9) == []
+    await stored.close()
+    backend.give(tables)

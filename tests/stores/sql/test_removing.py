@@ -27,7 +27,7 @@ from lockgate.stores.rows import (
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.codec import write_id, write_key
 from lockgate.stores.sql.databases import database_of
-from lockgate.stores.sql.statements import Query
+from lockgate.stores.sql.statements import Cursor
 from lockgate.stores.sql.tables import Tables
 
 from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
@@ -109,7 +109,7 @@ def test_d45_no_verb_reads_ended_keys_it_does_not_return(backend: Backend) -> No
             return indexes.read(connection, index.name, ("org_1",), 100, after, LATER)[0]
 
         def commit(**asked: Any) -> Outcome:
-            cursor = store._transactions.cursor(connection)
+            cursor = Cursor(connection, store._statements)
             outcome, _ = store._commits.commit(cursor, Commit("org_1", "0a", **asked), LATER, None)
             return outcome
 
@@ -181,10 +181,9 @@ def test_d3_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) ->
     gone = run(store.insert(draft(lifetime=DAY), None, NOW))
     again: KeyDraft = draft("org_2")._replace(handle=gone.handle)
     with ThreadPoolExecutor(1) as pool, served.admin.connect() as connection:
-        cursor, commit = store._transactions.cursor(connection), Commit("org_1", "0a")
+        cursor, commit = Cursor(connection, store._statements), Commit("org_1", "0a")
         removal = commit._replace(remove_ended=NOW + DAY)
         assert store._commits.commit(cursor, removal, None, None)[0].ended == 1
-        cursor.ask(Query(select(1), {}))
         inserted = pool.submit(lambda: run(store.insert(again, 9, NOW)))
         await_locks(served.admin)
         assert cursor.commit() is None

@@ -25,8 +25,8 @@ _USE = Struct("<Bqq")
 ROW = "its row in the table of organizations"
 """The ``where`` of an :class:`UnreadableState`."""
 EMPTY_COLUMNS = (
-    "set its columns windows, slots and used to NULL: windows, slots and recent usage then begin "
-    "anew, keys and plans stay"
+    "set its columns windows, slots, used and made to NULL: windows, slots and recent usage then "
+    "begin anew, keys and plans stay"
 )
 """The ``removal`` of one. The row itself cannot go: its keys refer to it."""
 LIMIT_ROWS = "its rows in the table of limits"

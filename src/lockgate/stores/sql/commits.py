@@ -29,7 +29,7 @@ from ...core.accounts import Account, last_use
 from ...core.api_keys import ApiKey
 from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases
-from ..answers import HistoryOwner
+from ..answers import HistoryOwner, reading_state
 from ..rows import (
     REMEMBERED,
     REMEMBERED_FOR,
@@ -46,6 +46,8 @@ from ..rows import (
 from ..rows import Row as KeptRow
 from .changes import ChangeRecords, Moment
 from .codec import (
+    EMPTY_COLUMNS,
+    ROW,
     Uses,
     idle_day,
     read_account,
@@ -66,7 +68,9 @@ from .statements import Cursor, Query
 from .tables import Tables
 from .usage import Histories
 
-_UNCHANGED: Final = {"handle", "id", "organization", "request_count", "last_used_at"}
+_UNCHANGED: Final = {
+    *("handle", "id", "organization", "created_at", "request_count", "last_used_at"),
+}
 """The columns of a key that no commit changes."""
 _DIGEST: Final = 8
 _MADE: Final = Struct("<8sqI")
@@ -84,6 +88,7 @@ class Taken(Exception):
     """
 
     def __init__(self, now: int, *, is_sure: bool) -> None:
+        super().__init__()
         self.now: Final = now
         self.is_sure: Final = is_sure
 
@@ -204,7 +209,9 @@ class Commits:
         held = self._hold(cursor, commit, now)
         if isinstance(held, Moment):
             return self._commit_without_owner(cursor, commit, held), None
-        at, earlier = held.moment.at, _read_made(held.owner.made)
+        at = held.moment.at
+        with reading_state(commit.owner, ROW, EMPTY_COLUMNS):
+            earlier = _read_made(held.owner.made)
         found = earlier.get(_digest(commit.id))
         if found is not None:
             return self._repeated(cursor, held, commit, *found), None
@@ -278,7 +285,7 @@ class Commits:
             with self._database.making(cursor.driver):
                 cursor.write(Query(self._make, {"of": id, "the_day": day}))
         owner = _Owner._make(owners[0])
-        uses = read_uses(owner.used, id)
+        uses = read_uses(owner.used, id) if handles else {}
         accounts = [read_account(row) for row in found[len(handles)]] if has_account else []
         keys = {rows[0][0]: read_key(rows[0], uses) for rows in found[: len(handles)] if rows}
         return _Held(id, owner, moment, keys, accounts[0] if accounts else None)
@@ -297,7 +304,7 @@ class Commits:
         """Answer a commit that was made before as it was answered then."""
         rows = [stamped(write.new, at) for write in commit.writes]
         handles = [row.handle for row in rows if isinstance(row, ApiKey)]
-        uses = read_uses(held.owner.used, held.id)
+        uses = read_uses(held.owner.used, held.id) if handles else {}
         for handle in handles:
             for row in cursor.ask(Query(self._held_key, {"of_handle": handle}))[0]:
                 held.keys[handle] = read_key(row, uses)
@@ -456,7 +463,7 @@ def _digest(id: str) -> bytes:
 
 
 def _read_made(value: bytes | None) -> _Made:
-    return {id: (at, ended) for id, at, ended in _MADE.iter_unpack(bytes(value or b""))}
+    return {id: (at, ended) for id, at, ended in _MADE.iter_unpack(value or b"")}
 
 
 def _write_made(made: _Made, id: str, at: int, ended: int) -> bytes:

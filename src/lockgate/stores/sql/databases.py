@@ -150,8 +150,8 @@ class Database(ABC):
         A limit that another transaction inserted during the wait for the lock may be omitted.
         """
 
-    def reading_once(self, connection: Connection) -> None:
-        """Spare the round trips that begin and end a transaction of one statement, if it has any.
+    def reading(self, connection: Connection) -> None:
+        """Spare the round trips that begin and end a transaction that only reads, if it has any.
 
         The connection goes back to its pool afterwards.
         """
@@ -277,8 +277,9 @@ class Postgresql(Database):
         connection.execute(text(f"SET LOCAL lock_timeout = '{_POSTGRESQL_LOCK_WAIT}'"))
         yield
 
-    def reading_once(self, connection: Connection) -> None:
-        # The drivers keep this to themselves. Of MariaDB it would be two statements.
+    def reading(self, connection: Connection) -> None:
+        # The drivers keep this to themselves. Of MariaDB it would be two statements. With the end
+        # of a transaction psycopg would also discard the prepared statements of commits.
         connection.execution_options(isolation_level="AUTOCOMMIT")
 
     def announce(self, cursor: Cursor, leases: Iterable[int]) -> None:

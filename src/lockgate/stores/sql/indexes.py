@@ -1,6 +1,7 @@
 """Indexes of rows in SQL: how they are read and walked.
 
-A read is one statement on the index of the database that has its order.
+A read is one statement on the index of the database that has its order; two if a page begins after
+a place.
 """
 
 from collections.abc import Iterable
@@ -11,9 +12,12 @@ from sqlalchemy import (
     Connection,
     Integer,
     Select,
+    Table,
+    and_,
     bindparam,
     exists,
     func,
+    literal_column,
     select,
 )
 
@@ -82,27 +86,34 @@ class Indexes:
         self._database: Final = database
         keys, accounts, owners = tables.keys, tables.accounts, tables.organizations
         log = tables.changes
-        self._clock: Final = select(database.clock)
         # With the usage beside the windows: one statement reads both from one instant.
         columns: list[Any] = [*tables.key_columns(), owners.c.used]
         self._keys: Final[_Statement] = select(*columns).outerjoin_from(keys, owners)
         of_keys = self._keys.add_columns(database.clock)
         of_accounts: _Statement = select(*accounts.c, database.clock)
-        plans: _Statement = select(owners.c.plan, owners.c.overrides, database.clock)
         records: _Statement = select(log.c.number, log.c.at, log.c.text, database.clock)
-        self._rows: Final = {
-            "key_by_handle": of_keys.where(keys.c.handle == _prefix(keys.c.handle)),
-            "key_by_id": of_keys.where(
-                keys.c.organization == _prefix(keys.c.organization),
-                keys.c.id == bindparam("the_id", type_=keys.c.id.type),
-            ),
-            "account": of_accounts.where(
-                accounts.c.organization == _prefix(accounts.c.organization)
-            ),
-            "account_by_token": of_accounts.where(accounts.c.handle == _prefix(accounts.c.handle)),
-            "plan": plans.where(owners.c.id == _prefix(owners.c.id), owners.c.plan.is_not(None)),
-        }
+        # The clock, and a row that may be missing.
+        one = select(literal_column("1", Integer()).label("one")).subquery("one")
+        key: _Statement = select(*columns, database.clock)
+        plan: _Statement = select(owners.c.plan, owners.c.overrides, database.clock)
+
+        def first(row: _Statement, table: Table, *which: Any) -> _Statement:
+            return row.outerjoin_from(one, table, and_(*which))
+
+        def first_key(*which: Any) -> _Statement:
+            return first(key, keys, *which).outerjoin(owners, keys.c.organization == owners.c.id)
+
         mine = keys.c.organization == _prefix(keys.c.organization)
+        my_account = accounts.c.organization == _prefix(accounts.c.organization)
+        self._rows: Final = {
+            "key_by_handle": first_key(keys.c.handle == _prefix(keys.c.handle)),
+            "key_by_id": first_key(mine, keys.c.id == bindparam("the_id", type_=keys.c.id.type)),
+            "account": first(of_accounts, accounts, my_account),
+            "account_by_token": first(
+                of_accounts, accounts, accounts.c.handle == _prefix(accounts.c.handle)
+            ),
+            "plan": first(plan, owners, owners.c.id == _prefix(owners.c.id)),
+        }
         unclaimed = accounts.c.billing_email == _prefix(accounts.c.billing_email)
         claimed = accounts.c.claimed_by == _prefix(accounts.c.claimed_by)
         logged = log.c.organization == _prefix(log.c.organization)
@@ -160,7 +171,8 @@ class Indexes:
         if index == "key_by_id":
             values["the_id"] = prefix[1]
         if index in self._rows:
-            rows: list[Any] = [*connection.execute(self._rows[index], values)]
+            row = connection.execute(self._rows[index], values).one()
+            clock, rows = row[-1], [] if row[0] is None else [row]
         else:
             place: tuple[int, Any] | None = after
             if after is not None and index.startswith("accounts"):
@@ -168,8 +180,10 @@ class Indexes:
             elif after is not None and index == "log":
                 place = after.instant, None
             rows = _page(connection, self._orders[index], values, limit, place)
-        if now is None:
-            clock = rows[0][-1] if rows else connection.scalar(self._clock)
+            clock = rows[0][-1] if rows else None
+        if now is None and clock is None:
+            now = self._database.now(connection)
+        elif now is None:
             now = self._database.read_clock(clock)
         if index.startswith("key"):
             return keys_of(rows), now

@@ -125,7 +125,6 @@ class Organizations:
     ) -> QuotaLeases:
         """Return the quota leases of an organization that are out."""
         columns = self._table.c
-        self._database.reading_once(connection)
         read = select(columns.windows, self._database.clock)
         found = connection.execute(read.where(columns.id == write_id(organization))).one_or_none()
         if found is None:
@@ -144,7 +143,6 @@ class Organizations:
         if settling is None:
             return self.quota_leases(connection, organization, now)
         id, columns = write_id(organization), self._table.c
-        self._database.reading_once(connection)
         read = select(columns.windows, self._database.clock, settling).where(columns.id == id)
         found = connection.execute(read).one_or_none()
         if found is None:

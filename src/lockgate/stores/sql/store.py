@@ -451,11 +451,9 @@ class SqlStore(PrimaryStore):
         if name in _NAMED and not _NAME.fullmatch(prefix[-1]):
             return Read([], [], await self.now() if now is None else now)
 
-        def work(connection: Connection) -> tuple[list[Any], int]:
-            self._database.reading_once(connection)
-            return self._indexes.read(connection, name, prefix, limit, after, now)
-
-        rows, at = await self._read(work)
+        rows, at = await self._read(
+            lambda connection: self._indexes.read(connection, name, prefix, limit, after, now)
+        )
         versions: list[Version] = []
         if name != LOG.name:
             versions += map(without_usage, rows)
@@ -537,7 +535,11 @@ class SqlStore(PrimaryStore):
         return await assigned if isawaitable(assigned) else assigned
 
     async def _read(self, work: Work[T]) -> T:
-        return await self._executors.here().read(work)
+        def reading(connection: Connection) -> T:
+            self._database.reading(connection)
+            return work(connection)
+
+        return await self._executors.here().read(reading)
 
     async def _write(self, work: Work[T]) -> T:
         return await self._executors.here().write(self._transactions.writing(work))

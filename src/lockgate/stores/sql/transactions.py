@@ -93,9 +93,9 @@ class Transactions:
         """Wrap work on the connection's driver in a transaction, as :meth:`writing` does."""
 
         def transaction(connection: Connection) -> T:
-            self._database.begin(connection)
             cursor = self.cursor(connection)
             try:
+                self._database.begin(connection)
                 value = work(cursor)
                 undone = _commit(connection, cursor.commit)
                 if undone is not None:
