@@ -129,14 +129,14 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said) -> str:
 @pytest.fixture
 def unanswered(alone: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """The database takes the changes of plans, and its replies are lost."""
-    put = SqlStore.put_organization
+    commit = SqlStore.commit
 
-    async def lost(*arguments: Any, **named: Any) -> None:
-        await put(*arguments, **named)
+    async def lost(*arguments: Any) -> None:
+        await commit(*arguments)
         raise OutcomeUnknown
 
     with monkeypatch.context() as patched:
-        patched.setattr(SqlStore, "put_organization", lost)
+        patched.setattr(SqlStore, "commit", lost)
         yield patched
 
 
@@ -166,7 +166,7 @@ def test_a_raise_that_was_not_made_is_made_by_its_repetition_D52(
 
     raising = "orgs", "limits", "org_1", "--rpm", "+100", "--change-id", "ticket 7"
     with monkeypatch.context() as patched:
-        patched.setattr(SqlStore, "put_organization", away)
+        patched.setattr(SqlStore, "commit", away)
         assert main([*raising]) == 3
     assert "add --change-id 'ticket 7': then" in capsys.readouterr().err
     assert done(capsys, *raising)["own_limits"] == {"rpm": 700}

@@ -106,7 +106,7 @@ def test_a_key_is_copied_when_it_is_first_seen_and_then_the_database_rests(
     async def resting(*_: object) -> None:
         pytest.fail("the database was asked")
 
-    monkeypatch.setattr(bench.here.primary, "find", resting)
+    monkeypatch.setattr(bench.here.primary, "read", resting)
     for _ in range(5):
         assert bench.admit() is Verdict.ADMITTED
     assert run(bench.here.peek("org_1", WIDE.default.windows)).used[0] == 6

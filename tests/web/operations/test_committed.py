@@ -16,6 +16,7 @@ from lockgate.options import StoreOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import operations
 from lockgate.stores.cached.store import CachedStore
+from lockgate.stores.rows import Outcome
 from tests import migrated
 from tests.servers import RedisServer, redis_server
 
@@ -94,14 +95,14 @@ def test_a_claim_is_told_as_made_if_redis_dies_after_it_D52(
     owner = desk.run(desk.gate.authenticate(desk.bot["api_key"])).organization
     store = desk.gate.store
     assert isinstance(store, CachedStore)
-    claim = store.primary.claim_if_unclaimed
+    commit = store.primary.commit
 
-    async def last(*arguments: Any, **named: Any) -> Any:
-        claimed = await claim(*arguments, **named)
+    async def last(*arguments: Any) -> Outcome:
+        outcome = await commit(*arguments)
         desk.server.stop()
-        return claimed
+        return outcome
 
-    monkeypatch.setattr(store.primary, "claim_if_unclaimed", last)
+    monkeypatch.setattr(store.primary, "commit", last)
     told = desk.ask("POST", f"{AUTH}/claim", {"organizationId": owner}, session=NEW)
     assert (told.status, told.code) == (503, "CHANGE_COMMITTED")
     assert told.json()["result"]["data"]["organizationId"] == owner
