@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ...core.api_keys import Position
 from ...core.bounded_dict import BoundedDict
@@ -291,35 +291,28 @@ class ResilientStore(Wrapper):
         now: int | None = None,
     ) -> Read[R]:
         asked = index, prefix, limit, after, now
-        read: Read[R]
-        if index is PLAN:
-            read = await self._read_plan(prefix[0], asked)
-        elif index.is_urgent:
-            read = await self._urgent("read", *asked)
-        else:
-            read = await self._unhurried("read", *asked)
-        return read
-
-    async def _read_plan(self, id: str, asked: tuple[Any, ...]) -> Any:
-        """Read the plan of an organization for a request."""
-        refusals = self.refusals
+        read: Any
+        if index is not PLAN:
+            read = await (self._urgent if index.is_urgent else self._unhurried)("read", *asked)
+            return cast(Read[R], read)
+        (id,), refusals = prefix, self.refusals
         with within(self._seconds()):
-            known = await refusals.repeat_plan(id)
-            if known is not None:
-                return known
+            read = await refusals.repeat_plan(id)
+            if read is not None:
+                return cast(Read[R], read)
             version = refusals.version
             try:
-                read: Read[Organization] = await self._urgent("read", *asked)
+                read = await self._urgent("read", *asked)
             except Exception as failure:
-                seen = self._seen.get(id)
+                seen: Any = self._seen.get(id)
                 if not is_outage(failure) or seen is None:
                     raise
-                return seen
+                return cast(Read[R], seen)
             refusals.learn_plan(id, read, version)
         if self._limits is not None:
             self._seen[id] = read
             self._counting = self._limits
-        return read
+        return cast(Read[R], read)
 
     async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
         began = monotonic()
