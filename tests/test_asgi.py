@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import httpx
 import pytest
+import trio
 from litestar import Litestar, get
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -30,6 +32,7 @@ from lockgate.errors import (
     SlotLost,
 )
 from lockgate.options import WebOptions
+from lockgate.starlette import protect as starlette_protect
 from lockgate.web.asgi_request import body_reader
 from tests.stores.making import at_once
 
@@ -1395,3 +1398,23 @@ async def test_d31_a_converter_in_a_host_opens_no_other_route(
     assert (await ask(guarded, path="/orders", headers=[("host", "7.example")])).status == (
         200 if weak else 401
     )
+
+
+def test_a_request_under_trio_names_the_library_that_lockgate_needs() -> None:
+    """AnyIO's plugin runs each test on both libraries where trio is installed."""
+
+    async def said(_: Request) -> Response:
+        return PlainTextResponse("said")
+
+    bench = Bench()
+    app = starlette_protect(Starlette(routes=[Route("/jobs", said)]), bench.gate)
+    good = {"Authorization": f"Bearer {bench.key()}"}
+
+    async def statuses() -> list[int]:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return [(await client.get("/jobs", headers=h)).status_code for h in ({}, good)]
+
+    assert asyncio.run(statuses()) == [401, 200]
+    with pytest.raises(ConfigurationError, match=r"needs asyncio.*anyio_backend"):
+        trio.run(statuses)

@@ -56,7 +56,7 @@ from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_lifespan import Lifespan
+from .web.asgi_lifespan import NO_ASYNCIO, Lifespan
 from .web.asgi_request import AsgiRequest, ClientGone, body_reader
 from .web.asgi_response import Exchange, refuse, respond, set_unauthenticated_user
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
@@ -157,7 +157,7 @@ class GateMiddleware:
         self.preflights: ASGIApp = Preflights(app)
         """Answers CORS preflights in place of the application (D31)."""
 
-    async def __call__(  # noqa: PLR0912 - each call more costs as much as twenty lines
+    async def __call__(  # noqa: PLR0912, PLR0915 - each call more costs as much as twenty lines
         self, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Admit one request or WebSocket and run the application, or answer with a refusal.
@@ -191,7 +191,10 @@ class GateMiddleware:
         else:
             scope["user"] = scope["auth"] = principal
             if guard.streams is not None and (outer is None or entry.within(self._gate) is None):
-                entry.task = current_task()  # Unless a gate outside watches the response.
+                try:
+                    entry.task = current_task()  # Unless a gate outside watches the response.
+                except RuntimeError:
+                    raise ConfigurationError(NO_ASYNCIO) from None
         exchange.entry, exchange.send, entry.receive = entry, send, receive
         app = self.preflights if entry.rule is PREFLIGHT else self.app
         try:

@@ -68,7 +68,7 @@ BaseHTTPMiddleware is_disconnected proxy_ignore_client_abort
 --forwarded-allow-ips post_fork --timeout-graceful-shutdown --graceful-timeout
 HttpOnly Domain acr acr_values amr auth_time fva org_role max_age insufficient_user_authentication
 FastAPIInstrumentor FlaskInstrumentor Instrumentator OpenTelemetryMiddleware
-logfire instrument_fastapi sentry_sdk init SecretStr HttpUrl
+logfire instrument_fastapi sentry_sdk init SecretStr HttpUrl anyio_backend
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())
 

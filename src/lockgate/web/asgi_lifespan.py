@@ -11,9 +11,10 @@ from ..gate import Gate
 from ..sync import loop_runs
 from .guard import Guard
 
-_NO_ASYNCIO: Final = (
+NO_ASYNCIO: Final = (
     "lockgate needs asyncio, and another library runs this event loop: start Hypercorn with "
-    "--worker-class asyncio or uvloop."
+    "--worker-class asyncio or uvloop; in tests with AnyIO let the fixture anyio_backend return "
+    "'asyncio'."
 )
 
 
@@ -45,7 +46,7 @@ class Lifespan:
         """
         try:
             if not loop_runs():
-                raise ConfigurationError(_NO_ASYNCIO)
+                raise ConfigurationError(NO_ASYNCIO)
             self._start()
             await self._gate.readiness.try_first()
         except ConfigurationError as mistake:
