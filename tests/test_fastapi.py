@@ -20,10 +20,12 @@ from starlette.testclient import WebSocketDenialResponse
 from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import NotFound
-from lockgate.fastapi import error_handlers, operations, requires
+from lockgate.fastapi import error_handlers, operations, protect, requires
 from lockgate.sessions import Session, SignedCookie
 from lockgate.web.audit import audit_routes
 from lockgate.web.starlette_routes import routes_of
+
+from .web.driving import Bench
 
 sessions = SignedCookie(["a session secret of the tests"])
 KEYS = "/api/v1/api-keys"
@@ -396,3 +398,31 @@ def test_k2_no_part_of_a_key_is_in_an_error(gate: Gate) -> None:
     assert code(answer) == "400 VALIDATION_ERROR"
     assert key[19:31] not in answer.text
     assert len(answer.json()["details"]) == 50
+
+
+@pytest.mark.parametrize("methods", [["GET"], ["GET", "HEAD"], ["GET", "POST"]])
+def test_the_allow_of_a_405_names_head_where_the_route_answers_it(methods: list[str]) -> None:
+    """FastAPI's own routes for GET do not answer HEAD (RFC 9110, 10.2.1)."""
+    bench, app, router = Bench(), FastAPI(), APIRouter()
+    needs = [requires("jobs:read")]
+    app.add_api_route("/jobs/{id}", lambda: "said", methods=methods, dependencies=needs)
+    router.add_api_route("/included", lambda: "said", methods=methods, dependencies=needs)
+    app.include_router(router)
+    client = TestClient(protect(app, bench.gate))
+    good = {"Authorization": f"Bearer {bench.key()}"}
+    for path in ("/jobs/1", "/included"):
+        told = client.patch(path, headers=good)
+        assert (told.status_code, told.headers["allow"]) == (405, ", ".join(methods))
+        answered = client.head(path, headers=good).status_code
+        assert answered == (200 if "HEAD" in methods else 405)
+
+
+def test_a_separate_route_for_head_is_in_the_allow_of_a_405() -> None:
+    bench, app = Bench(), FastAPI()
+    for method in ("GET", "HEAD"):
+        needs = [requires("jobs:read")]
+        app.add_api_route("/jobs", lambda: "said", methods=[method], dependencies=needs)
+    client = TestClient(protect(app, bench.gate))
+    good = {"Authorization": f"Bearer {bench.key()}"}
+    assert client.patch("/jobs", headers=good).headers["allow"] == "GET, HEAD"
+    assert client.head("/jobs", headers=good).status_code == 200

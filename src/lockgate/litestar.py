@@ -237,11 +237,12 @@ def routes(app: Litestar) -> Iterator[ServedRoute]:
         handlers: list[Any] = (
             list(route.route_handlers) if isinstance(route, HTTPRoute) else [route.route_handler]
         )
+        has_head = not isinstance(route, HTTPRoute) or "HEAD" in route.methods
         for handler in handlers:
             gate = declaration(handler.fn).operations_of
             for method in _methods(route, handler):
                 for rule in _declared(handler):
-                    yield ServedRoute(method, path, None, rule, _view(handler), gate)
+                    yield ServedRoute(method, path, None, rule, _view(handler), gate, has_head)
 
 
 def _methods(route: object, handler: Any) -> list[str]:

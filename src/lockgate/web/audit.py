@@ -36,6 +36,8 @@ class ServedRoute(NamedTuple):
     """Tells the view that runs from others; None: it is a framework's own, or not known."""
     gate: Gate | None = None
     """The gate whose operations the route serves; None: it serves something else."""
+    has_head: bool = True
+    """Whether the application answers HEAD for the path."""
 
     @property
     def target(self) -> str:
@@ -150,7 +152,10 @@ def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
             ((r.method, r.path, r.host, r.requires) for r in served if r.requires is not None),
         )
     )
-    guard.serve((route.method, route.path, route.host, route.view) for route in served)
+    guard.serve(
+        ((route.method, route.path, route.host, route.view) for route in served),
+        {route.path for route in served if not route.has_head},
+    )
     own = [(method, path, rule) for method, path, rule in guard.book if rule.own]
     # FastAPI's router has one route that answers, and one for each operation that describes it.
     audited = list(dict.fromkeys(found for route in served for found in _audited(guard, route)))

@@ -113,6 +113,8 @@ class Guard:
         """The methods that rules and routes name."""
         self._served: set[Served] = set()
         self._views: list[tuple[str, str, str | None, Hashable]] = []
+        self._without_head: list[Pattern] = []
+        """The stems of paths whose routes for GET do not answer HEAD."""
         self._address_of: Final = partial(client_of, gate)
         self._known: Final = gate.known
         self._store: Final = gate.store
@@ -223,7 +225,7 @@ class Guard:
             if len(entry.limits) > len(held.limits):
                 await self._charge_limits(principal, rule, held.limits, caller)
             table.check(rule, principal)
-            self._check_method(rule, principal)
+            self._check_method(rule, principal, caller)
         except Refusal as refusal:
             if isinstance(refusal, InsufficientScope):
                 gate.refused(refusal, principal)
@@ -312,15 +314,23 @@ class Guard:
         upper = method.upper()
         return upper.lower() if upper in self._methods else _UNNAMED
 
-    def serve(self, routes: Iterable[tuple[str, str, str | None, Hashable]]) -> None:
-        """Learn which routes the application has: method, path, host and view of each.
+    def serve(
+        self,
+        routes: Iterable[tuple[str, str, str | None, Hashable]],
+        without_head: Iterable[str] = (),
+    ) -> None:
+        """Learn which routes the application has.
 
-        The view is None where it cannot be told from others.
+        Args:
+            routes: method, path, host and view of each; the view is None where it cannot be told
+                from others.
+            without_head: the paths whose routes for GET do not answer HEAD, as in FastAPI.
         """
         served = list(routes)
         self._served = {(m, Pattern.of_route(path).stem, host) for m, path, host, _ in served}
         self._views = [route for route in served if route[3] is not None]
         self._methods |= {method for method, *_ in served}
+        self._without_head = [Pattern.of_route(path).stem for path in without_head]
         self.audited = True
         self._routes.clear()
 
@@ -383,7 +393,7 @@ class Guard:
         principal, rule = entry.principal, entry.rule
         assert principal is not None, "only a public rule admits without one"
         try:
-            self._check_method(rule, principal)
+            self._check_method(rule, principal, caller)
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
         entry.slot = self._slot(rule, principal)
@@ -406,10 +416,16 @@ class Guard:
         if named is not None:
             await self.gate.charge(principal, (), named, rule.cost, self._address_of, caller)
 
-    def _check_method(self, rule: Rule, principal: Principal) -> None:
-        if rule.allow is not None:
-            refusal = MethodNotAllowed(rule.allow) if rule.allow else NotFound()
-            raise self.gate.refused(refusal, principal)
+    def _check_method(self, rule: Rule, principal: Principal, caller: RequestView) -> None:
+        if rule.allow is None:
+            return
+        allow = rule.allow
+        if "HEAD" in allow:
+            path = Pattern.of_route(caller.path).stem
+            if any(stem.covers(path) for stem in self._without_head):
+                allow = tuple(method for method in allow if method != "HEAD")
+        refusal = MethodNotAllowed(allow) if allow else NotFound()
+        raise self.gate.refused(refusal, principal)
 
     def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:
         return self.gate.slot(principal) if rule.slot else None

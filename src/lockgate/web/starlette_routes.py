@@ -40,6 +40,8 @@ class _Place(NamedTuple):
     path: str
     host: str | None
     methods: tuple[str, ...]
+    has_head: bool = True
+    """Whether HEAD is answered with GET: Starlette's routes do, FastAPI's do not."""
 
 
 class _CheckedRoute(NamedTuple):
@@ -188,6 +190,7 @@ def _matching(places: list[_Place], scope: Scope) -> Iterable[_Place]:
 def _served(router: Router) -> Iterator[ServedRoute]:
     places = list(_walk_router(router, "", None))
     check_decorators((place.path, getattr(route, "endpoint", None)) for route, place in places)
+    heads = {place.path for _, place in places if place.has_head}
     for route, place in places:
         endpoint = getattr(route, "endpoint", None)
         for method in place.methods:
@@ -195,9 +198,12 @@ def _served(router: Router) -> Iterator[ServedRoute]:
             view = view_of(endpoint)
             known = declaration(endpoint)
             bare = place.path.removesuffix("/{path:path}") if known.is_at_mount else ""
+            has_head = place.path in heads
             for path in filter(None, (place.path, bare)):
                 for rule in asked:
-                    yield ServedRoute(method, path, place.host, rule, view, known.operations_of)
+                    yield ServedRoute(
+                        method, path, place.host, rule, view, known.operations_of, has_head
+                    )
 
 
 def _dependencies(route: BaseRoute) -> Iterator[Rule]:
@@ -227,7 +233,8 @@ def _walk(
     """Every route that hands a request on to an endpoint or to an application of another kind."""
     for route in routes:
         if isinstance(route, Route):
-            yield route, _Place(prefix + route.path, host, _methods(route))
+            has_head = not route.methods or "HEAD" in route.methods
+            yield route, _Place(prefix + route.path, host, _methods(route), has_head)
         elif isinstance(route, WebSocketRoute):
             yield route, _Place(prefix + route.path, host, ("GET",))
         elif isinstance(route, Mount | Host):
@@ -264,7 +271,8 @@ def _walk_included(
             yield from _walk([inner.starlette_route], prefix, host)
         else:
             methods = tuple(sorted(inner.methods - {"HEAD"}))
-            yield inner.original_route, _Place(prefix + inner.path, host, methods)
+            place = _Place(prefix + inner.path, host, methods, "HEAD" in inner.methods)
+            yield inner.original_route, place
 
 
 def _front_ends(router: Any, prefix: str, host: str | None) -> Iterator[tuple[BaseRoute, _Place]]:

@@ -66,9 +66,9 @@ class WatchingGuard(Guard):
     def _rule_of(self, caller: RequestView) -> Rule:
         return self._match(caller) if self._watches_all else super()._rule_of(caller)
 
-    def _check_method(self, rule: Rule, principal: Principal) -> None:
+    def _check_method(self, rule: Rule, principal: Principal, caller: RequestView) -> None:
         if not self._watches_all:
-            super()._check_method(rule, principal)
+            super()._check_method(rule, principal, caller)
 
     def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:
         return None
