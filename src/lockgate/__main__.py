@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import logging
 import sys
 
 
@@ -11,6 +12,7 @@ def main() -> int:
     # while they are made and at the exit, for a third of its CPU time.
     gc.set_threshold(20_000, 10, 10)
     atexit.register(gc.freeze)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         from .cli import main as command
     except ModuleNotFoundError as missing:

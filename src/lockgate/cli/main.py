@@ -38,6 +38,7 @@ from .organizations import orgs
 from .refused import refused_keys
 from .routes import openapi, routes
 from .settings import UNAVAILABLE
+from .shadow import shadow
 from .show import show_key
 from .simulate import simulate
 from .usage import usage
@@ -79,6 +80,7 @@ for _command in (
     openapi,
     orgs,
     routes,
+    shadow,
     simulate,
 ):
     lockgate.add_command(_command)

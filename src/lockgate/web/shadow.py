@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
-from logging import INFO
+from logging import WARNING
 from time import monotonic
 from typing import Final, Literal, NamedTuple
 
@@ -92,7 +92,7 @@ class Watch:
         if counts:
             self._events.emit(
                 "shadow_summary",
-                INFO,
+                WARNING,
                 seconds=round(self._since - since),
                 requests=counts.total(),
                 most=tuple(_line(kind, number) for kind, number in counts.most_common(_SHOWN)),
