@@ -69,6 +69,7 @@ BaseHTTPMiddleware is_disconnected proxy_ignore_client_abort
 HttpOnly Domain acr acr_values amr auth_time fva org_role max_age insufficient_user_authentication
 FastAPIInstrumentor FlaskInstrumentor Instrumentator OpenTelemetryMiddleware
 logfire instrument_fastapi sentry_sdk init SecretStr HttpUrl anyio_backend
+send_default_pii include_local_variables
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())
 

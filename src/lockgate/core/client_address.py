@@ -110,6 +110,8 @@ class ClientAddresses:
         """Return the nearest hop that is not trusted, from a trusted peer on."""
         hops = b",".join(forwarded).decode("latin-1").rsplit(",", _HOPS_AT_MOST)
         for hop in reversed(hops[-_HOPS_AT_MOST:]):
+            if not hop.strip():  # An empty element is ignored (RFC 9110, 5.6.1.2).
+                continue
             claimed = read_address(_host(hop.strip())[:LONGEST_PEER])
             if claimed is None:
                 break
