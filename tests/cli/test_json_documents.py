@@ -124,6 +124,8 @@ def test_every_document_has_the_fields_that_the_page_lists(operator: Operator) -
     operator("orgs claim", account["organization_id"], "user_1", "--yes")
     change = operator("audit", "org_1")["changes"][0]
     assert set(change) == documented()["a change of audit"]
+    operator("keys seal")
+    operator("shadow")
     operator("explain", "org_1")
     findings = operator("doctor", code=doctor_code())["findings"]
     assert set(findings[0]) == documented()["a finding of doctor"]

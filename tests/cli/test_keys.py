@@ -482,7 +482,16 @@ def test_changes_since_an_instant_are_told_and_a_removed_limit_reads_no_limit(
     done(capsys, "orgs", "limits", "org_1", "--rpd", "none")
     done(capsys, "keys", "create", "org_1", "ci")
     created, limited, _ = done(capsys, "audit", "org_1")["changes"]
-    assert set(created) == {"number", "at", "action", "key_id", "actor", "from", "to"}
+    assert set(created) == {
+        "organization_id",
+        "number",
+        "at",
+        "action",
+        "key_id",
+        "actor",
+        "from",
+        "to",
+    }
     assert limited["to"] == {"plan": "free", "rpd": None}
     later = done(capsys, "audit", "org_1", "--since", created["at"])
     assert [change["number"] for change in later["changes"]][:1] == [created["number"]]

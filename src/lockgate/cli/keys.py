@@ -333,6 +333,25 @@ def verify(named: str | None, store: str | None, *, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
+@keys.command()
+@gate_option
+@store_option
+@json_option
+def seal(named: str | None, store: str | None, *, as_json: bool) -> None:
+    """Seal all rows of keys and accounts with the newest pepper, as after a restore or a rotation.
+
+    Rows without a seal are refused, unless the gate has KeyOptions(accept_unsealed=True).
+    """
+    gate = gate_of(named, store)
+    sealing = call(gate, gate.keys.seal)
+    if as_json:
+        print_json(sealing._asdict())
+    else:
+        print(f"{sealing.sealed:,} rows were sealed, {sealing.refused:,} refused.")
+    if sealing.refused:
+        click.get_current_context().exit(1)
+
+
 keys.add_command(import_keys)
 
 
