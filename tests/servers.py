@@ -273,6 +273,54 @@ class PostgresServer(Server):
         return self.url(database)
 
 
+class PgBouncer(Server):
+    """A pooler before a PostgreSQL server, with its own defaults but for what is named here.
+
+    Args:
+        server: the server.
+        mode: when a session of the server is lent to another client: ``transaction``, ``session``.
+        options: more lines of its settings.
+    """
+
+    user = PostgresServer.user
+
+    def __init__(self, server: PostgresServer, mode: str, *options: str) -> None:
+        self._server = server
+        self._options = options
+        self.mode = mode
+        super().__init__()
+
+    @staticmethod
+    def program() -> str | None:
+        return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+    def initialize(self) -> None:
+        (self.directory / "users").write_text('"lockgate" ""\n')
+
+    def command(self) -> list[str]:
+        lines = [
+            *("[databases]", f"* = host=127.0.0.1 port={self._server.port}", "[pgbouncer]"),
+            *("listen_addr = 127.0.0.1", f"listen_port = {self.port}", "unix_socket_dir ="),
+            *("auth_type = trust", f"auth_file = {self.directory}/users"),
+            *(f"pool_mode = {self.mode}", *self._options),
+        ]
+        (self.directory / "settings").write_text("\n".join(lines) + "\n")
+        return [self.program() or "pgbouncer", str(self.directory / "settings")]
+
+    def answers(self) -> bool:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), 2).close()
+            return True
+        return False
+
+    def url(self, database: str = "lockgate") -> str:
+        return f"postgresql://lockgate@127.0.0.1:{self.port}/{database}"
+
+    def create(self, database: str) -> str:
+        self._server.create(database)
+        return self.url(database)
+
+
 class MariadbServer(Server):
     on_disk = True
 
@@ -740,6 +788,15 @@ def postgres() -> Iterator[PostgresServer]:
         missing("PostgreSQL")
     with PostgresServer() as server:
         yield server
+
+
+@contextmanager
+def pgbouncer(server: Server, mode: str, *options: str) -> Iterator[PgBouncer]:
+    if PgBouncer.program() is None:
+        missing("PgBouncer")
+    assert isinstance(server, PostgresServer)
+    with PgBouncer(server, mode, *options) as pooler:
+        yield pooler
 
 
 @contextmanager

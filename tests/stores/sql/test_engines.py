@@ -26,7 +26,6 @@ from lockgate.stores.sql.statements import Statements
 from lockgate.stores.sql.tables import Tables
 from lockgate.testing.factories import minute
 
-from ..failing import store_fails
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import BACKENDS, Backend
 
@@ -202,22 +201,6 @@ def test_an_asynchronous_engine_of_sqlite_is_refused(
 def test_a_url_of_mariadb_names_a_database() -> None:
     with pytest.raises(ConfigurationError, match="names no database"):
         SqlStore("mysql://user:secret@localhost")
-
-
-def test_an_unknown_option_of_pymysql_is_refused_at_construction() -> None:
-    with pytest.raises(ConfigurationError, match="option that its driver does not know"):
-        SqlStore("mysql://user:secret@localhost/keys?conect_timeout=1")
-
-
-def test_an_unknown_option_of_psycopg_is_reported_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    store = SqlStore("postgresql://user:secret@localhost/keys?conect_timeout=1")
-    with store_fails(Exception, "conect_timeout"):
-        run(store.list("org_1", 100))
-    assert "option that the driver does not know" in caplog.text
-    assert "secret" not in caplog.text
-    run(store.close())
 
 
 @pytest.mark.parametrize("driver", ["postgresql+asyncpg", "mysql+asyncmy"])

@@ -127,12 +127,14 @@ def test_a_conflict_that_the_server_tells_with_the_commit_is_tried_again(store: 
     assert used(store) == 2
 
 
-def test_prepared_statements_that_are_gone_are_prepared_anew(store: SqlStore) -> None:
+def test_prepared_statements_that_are_gone_are_not_prepared_again(store: SqlStore) -> None:
     driver: Any = cursor_of(store).driver
     driver.execute("DEALLOCATE ALL")
     driver.commit()
     hit(store)
     assert used(store) == 2
+    renewed: Any = cursor_of(store).driver
+    assert renewed.prepare_threshold is None
 
 
 def test_statements_are_not_prepared_where_the_driver_must_not(

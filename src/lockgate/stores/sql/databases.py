@@ -34,9 +34,11 @@ from .statements import Cursor, Rows, Statements, Written, filled, limit_names, 
 
 _SERIALIZATION_FAILURE: Final = "40001"
 _DEADLOCK_DETECTED: Final = "40P01"
-OUTDATED_STATEMENT: Final = "0A000", "26000"
-"""The failures of a prepared statement whose columns have changed, or that is gone: "feature not
-supported" and "invalid SQL statement name"."""
+OUTDATED_STATEMENT: Final = "0A000"
+"""The failure of a prepared statement whose columns have changed: "feature not supported"."""
+SHARED_STATEMENT: Final = "26000", "42P05"
+"""A prepared statement is gone, or another client has prepared one of its name: a pooler shares the
+session."""
 _LOCK_NOT_AVAILABLE: Final = "55P03"
 _MYSQL_LOCK_TIMEOUT: Final = 1205
 _MYSQL_DEADLOCK: Final = 1213
@@ -317,7 +319,10 @@ class Postgresql(Database):
 
     def passing(self, failure: Exception) -> bool:
         state = getattr(_cause(failure), "sqlstate", None)
-        return state in {_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED, *OUTDATED_STATEMENT}
+        return state in {
+            *(_SERIALIZATION_FAILURE, _DEADLOCK_DETECTED, OUTDATED_STATEMENT),
+            *SHARED_STATEMENT,
+        }
 
     def lock_timed_out(self, failure: Exception) -> bool:
         return getattr(_cause(failure), "sqlstate", None) == _LOCK_NOT_AVAILABLE

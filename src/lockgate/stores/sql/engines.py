@@ -3,9 +3,8 @@
 import logging
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from inspect import signature
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -20,6 +19,8 @@ from ..runtime.process_hooks import own_lock
 from .databases import database_of
 from .opened_file import OpenedFile
 from .schema import MissingFile
+from .sessions import UNPREPARED, Sessions
+from .url_options import Driver, checked, for_blocking, for_driver
 
 logger: Final = logging.getLogger("lockgate")
 _creating: Final = own_lock()
@@ -28,8 +29,12 @@ _SECONDS: Final = 5
 """Seconds to wait for a connection, for the pool, and for a lock."""
 _STEP: Final = 0.04
 """Seconds of one uninterruptible wait for SQLite's lock, which is repeated."""
-_STALLED: Final = 10_000
-"""Milliseconds after which PostgreSQL rolls back the transaction of a silent process."""
+_SETTINGS: Final = {
+    "lock_timeout": f"{_SECONDS}s",
+    "idle_in_transaction_session_timeout": "10s",
+}
+"""Settings of a session of PostgreSQL. The second one rolls back the transaction of a silent
+process."""
 
 _DRIVERS: Final = {
     "sqlite": "pysqlite",
@@ -55,6 +60,8 @@ class Engines(NamedTuple):
     """Whether a URL of SQLite asks for a missing file and its tables, by ``mode=rwc``."""
     file: OpenedFile | None = None
     """The file of SQLite."""
+    sessions: Sessions = Sessions({})
+    """The sessions of lockgate's own engines."""
 
     def for_command(self) -> Engine:
         """Return an engine that blocks; one that lockgate opens creates a missing SQLite file."""
@@ -94,10 +101,13 @@ def engines_of(source: Engine | AsyncEngine | str) -> Engines:
 def blocking_engine(url: str) -> Engine:
     """Open a blocking engine for a command, even if the URL names an asynchronous driver."""
     read = _read(url)
-    read = read.set(drivername=f"{_base(read)}+{_DRIVERS[_base(read)]}")
+    read = for_blocking(read, f"{_base(read)}+{_DRIVERS[_base(read)]}")
     read, _ = _mode_of(read)
-    _loaded(read)
-    return _blocking(read, creates=True)
+    driver = for_driver(read)
+    loaded, options = _loaded(driver)
+    engine = _blocking(driver.url, options, creates=True)
+    _sessions(driver, loaded).attend(engine)
+    return engine
 
 
 def sqlite_file(url: URL) -> Path:
@@ -192,15 +202,25 @@ def _mode_of(url: URL) -> tuple[URL, bool]:
 
 def _opened(url: URL) -> Engines:
     url, creates = _mode_of(url)
-    dialect = _loaded(url)
+    driver = for_driver(url)
+    dialect, options = _loaded(driver)
+    url, sessions = driver.url, _sessions(driver, dialect)
+
+    def awaiting() -> AsyncEngine:
+        engine = create_async_engine(url, **options)
+        sessions.attend(engine.sync_engine)
+        return engine
+
     if dialect.is_async:
-        return Engines(dialect, None, lambda: _awaiting(url), ours=True, patience=0)
+        return Engines(dialect, None, awaiting, ours=True, patience=0, sessions=sessions)
     if dialect.name != "sqlite":
-        return Engines(dialect, _blocking(url, creates=False), None, ours=True, patience=0)
+        engine = _blocking(url, options, creates=False)
+        sessions.attend(engine)
+        return Engines(dialect, engine, None, ours=True, patience=0, sessions=sessions)
     _warn_of_readers(url)
     patience = float(str(url.query.get("timeout", _SECONDS)))
     url = url.update_query_dict({"timeout": str(min(patience, _STEP))})
-    engine = _blocking(url, creates=creates)
+    engine = _blocking(url, options, creates=creates)
     file = OpenedFile(sqlite_file(url))
     return Engines(dialect, engine, None, True, patience, creates, file)
 
@@ -209,46 +229,36 @@ def _base(url: URL) -> str:
     return url.drivername.partition("+")[0]
 
 
-def _loaded(url: URL) -> Dialect:
-    """Return the dialect of a URL, after checking that its driver is installed and accepts it."""
+def _loaded(driver: Driver) -> tuple[Dialect, dict[str, Any]]:
+    """Return the dialect of a URL and the options of its engines, after checking that its driver is
+    installed and accepts them."""
     try:
-        dialect = url.get_dialect()
-        driver = dialect.import_dbapi()
+        kind = driver.url.get_dialect()
+        kind.import_dbapi()
     except (NoSuchModuleError, ImportError) as missing:
         raise ConfigurationError(
-            f"The driver of {url.drivername}:// is not installed: pip install 'lockgate[sql]', "
-            "or install the driver that the URL names."
+            f"The driver of {driver.url.drivername}:// is not installed: pip install "
+            "'lockgate[sql]', or install the driver that the URL names."
         ) from missing
-    loaded = dialect()
-    try:
-        words, options = loaded.create_connect_args(url)
-    except (ValueError, ArgumentError):
+    dialect = kind()
+    if dialect.name == "postgresql" and dialect.driver not in UNPREPARED:
         raise ConfigurationError(
-            "An option of the store's URL has a value that its driver does not take, as a timeout "
-            "that is no number."
-        ) from None
-    try:
-        signature(driver.connect).bind(*words, **options)
-    except ValueError:  # A function in C without a signature.
-        pass
-    except TypeError:
-        raise ConfigurationError(
-            "The store's URL has an option that its driver does not know: see what follows the '?'."
-        ) from None
-    return loaded
+            f"lockgate opens no connections by {dialect.driver}: name no driver in the store's "
+            "URL, or give an engine of your own in place of it."
+        )
+    options = _options(driver.url)
+    arguments = {**options["connect_args"], **driver.arguments}
+    options["connect_args"] = {**checked(dialect, driver.url, arguments), **arguments}
+    return dialect, options
 
 
-def _blocking(url: URL, *, creates: bool) -> Engine:
-    engine = create_engine(url, **_options(url))
+def _blocking(url: URL, options: Mapping[str, Any], *, creates: bool) -> Engine:
+    engine = create_engine(url, **options)
     if engine.dialect.name == "sqlite":
         find = _create_private if creates else _Existing()
         event.listen(engine, "do_connect", lambda *_: find(url))
         event.listen(engine, "connect", _synchronous_normal)
     return engine
-
-
-def _awaiting(url: URL) -> AsyncEngine:
-    return create_async_engine(url, **_options(url))
 
 
 def _options(url: URL) -> dict[str, Any]:
@@ -260,16 +270,8 @@ def _options(url: URL) -> dict[str, Any]:
             arguments = {"timeout": _SECONDS}
         case "postgresql", driver:
             options["isolation_level"] = "READ COMMITTED"
-            settings = {
-                "lock_timeout": str(_SECONDS * 1000),
-                "idle_in_transaction_session_timeout": str(_STALLED),
-            }
-            if driver == "asyncpg":
-                arguments = {"timeout": _SECONDS, "server_settings": settings}
-            else:
-                given = url.query.get("options", "")
-                words = [f"-c {name}={value}" for name, value in settings.items()]
-                arguments = {"connect_timeout": _SECONDS, "options": " ".join([*words, str(given)])}
+            timeout = "timeout" if driver == "asyncpg" else "connect_timeout"
+            arguments = {timeout: _SECONDS}
         case _:
             options["isolation_level"] = "READ COMMITTED"
             waits = ("innodb_lock_wait_timeout", "lock_wait_timeout")  # For rows, and for tables.
@@ -278,12 +280,17 @@ def _options(url: URL) -> dict[str, Any]:
                 "connect_timeout": _SECONDS,
                 "init_command": f"SET SESSION {', '.join(words)}",
             }
-    return {
-        **options,
-        "connect_args": {
-            k: v for k, v in arguments.items() if k not in url.query or k == "options"
-        },
-    }
+    options["connect_args"] = {k: v for k, v in arguments.items() if k not in url.query}
+    return options
+
+
+def _sessions(driver: Driver, dialect: Dialect) -> Sessions:
+    """Return the sessions of a URL, whose own settings are not replaced."""
+    if dialect.name != "postgresql":
+        return Sessions({})
+    given = f"{driver.url.query.get('options', '')}{driver.arguments.get('server_settings', '')}"
+    settings = {name: value for name, value in _SETTINGS.items() if name not in given}
+    return Sessions(settings, are_shared=driver.is_pooled)
 
 
 class _Existing:

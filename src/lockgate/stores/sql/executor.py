@@ -28,7 +28,8 @@ from ..runtime.process_hooks import after_fork_in_child
 from .admission import TOGETHER_AT_MOST, Charge, Outcome
 from .engines import Engines
 from .opened_file import OpenedFile
-from .raw_connections import RawConnections
+from .raw_connections import RawConnections, Use
+from .sessions import Sessions
 from .statements import Cursor
 from .transactions import ConnectionLost, Transactions, Work
 
@@ -48,8 +49,11 @@ _abandoned: Final[list[Cursor]] = []
 class Executor(ABC):
     """Runs work on the database. The coroutines of a :class:`SyncExecutor` never suspend."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: Transactions, sessions: Sessions) -> None:
         self._transactions: Final = transactions
+        self._sessions: Final = sessions
+        self._severed: int = 0
+        """The number of times that connections were severed; earlier calls are not retried."""
         self._checked = False
         """Whether the revision of the tables was checked since the last failure."""
 
@@ -84,9 +88,17 @@ class Executor(ABC):
         They may have been migrated while this process was running.
         """
         if self._transactions.again(failure, attempt, started):
+            self._sessions.notice(failure)
             return True
         self._checked = False
         return False
+
+    def _leave_idle(self, raw: RawConnections) -> None:
+        """After an overdue call, sever its connection if that had been idle, and use no other of
+        its time."""
+        if raw.sever_idle():
+            self._severed += 1
+            self._sessions.distrust()
 
 
 class SyncExecutor(Executor):
@@ -102,6 +114,7 @@ class SyncExecutor(Executor):
         prompt: whether the driver enforces deadlines itself. With other drivers, calls run in a
             thread that can be abandoned (D34).
         file: the file of SQLite, checked once a second by charges and at each other call.
+        sessions: the sessions of lockgate's own engine.
     """
 
     def __init__(
@@ -112,17 +125,17 @@ class SyncExecutor(Executor):
         ours: bool,
         prompt: bool = False,
         file: OpenedFile | None = None,
+        sessions: Sessions,
     ) -> None:
-        super().__init__(transactions)
+        super().__init__(transactions, sessions)
         self._engine = engine
         self._ours = ours
         self._file = file
         self._given_up = False
-        self._severed = 0
-        """The number of times that connections were severed; earlier calls are not retried."""
         self._threads = None if prompt else deadlines.Threads()
         self._cursor: Cursor | None = None
-        self._in_use = 0
+        self._use: Use | None = None
+        """The connection of the cursor."""
         self._begin()
         after_fork_in_child(self)
 
@@ -191,6 +204,7 @@ class SyncExecutor(Executor):
 
     def give_up(self) -> None:
         self._given_up = True
+        self._sessions.distrust()
         if self._sending.acquire(blocking=False):
             self._release()
             self._sending.release()
@@ -224,7 +238,17 @@ class SyncExecutor(Executor):
 
     def _in_time(self, call: Callable[[], T]) -> T:
         """Make a call that returns at the present deadline at the latest."""
-        return call() if self._threads is None else self._threads.do(call)
+        if self._threads is None:
+            return call()
+        try:
+            return self._threads.do(call)
+        except deadlines.Overdue:
+            self.leave_idle()
+            raise
+
+    def leave_idle(self) -> None:
+        """After an overdue call, use no connection of its time, if its own had been idle."""
+        self._leave_idle(self._raw)
 
     def _send_in_time(self, charges: Sequence[Charge]) -> list[Outcome]:
         return self._in_time(partial(self.send, charges))
@@ -254,11 +278,11 @@ class SyncExecutor(Executor):
 
     def _do(self, work: Work[T]) -> T:
         with self._connect() as connection:
-            in_use = self._raw.add(connection)
+            use = self._raw.add(connection)
             try:
                 value = work(connection)
             finally:
-                self._raw.remove(in_use)
+                self._raw.remove(use)
             if self._given_up:
                 connection.invalidate()
             return value
@@ -266,7 +290,11 @@ class SyncExecutor(Executor):
     def _charge(self, charges: Sequence[Charge]) -> list[Outcome]:
         file = self._file
         with self._sending:
-            cursor = self._cursor or self._open()
+            cursor, use = self._cursor, self._use
+            if cursor is None:
+                cursor = self._open()
+            elif use is not None:
+                use.begin()
             if file is not None and monotonic() >= file.trusted_until:
                 file.check()
             try:
@@ -280,14 +308,16 @@ class SyncExecutor(Executor):
 
     def _open(self) -> Cursor:
         connection = self._connect()
-        self._in_use = self._raw.add(connection)
+        self._use = self._raw.add(connection)
         cursor = self._cursor = self._transactions.cursor(connection)
         return cursor
 
     def _release(self) -> None:
         cursor, self._cursor = self._cursor, None
+        use, self._use = self._use, None
         if cursor is not None:
-            self._raw.remove(self._in_use)
+            if use is not None:
+                self._raw.remove(use)
             if self._given_up:  # The pool may be closed by now.
                 cursor.connection.invalidate()
             cursor.connection.close()
@@ -321,12 +351,20 @@ class SyncExecutor(Executor):
 class _Awaiting(Executor):
     """An executor of an event loop, with a batcher for charges."""
 
-    def __init__(self, transactions: Transactions) -> None:
-        super().__init__(transactions)
+    def __init__(self, transactions: Transactions, sessions: Sessions) -> None:
+        super().__init__(transactions, sessions)
         self._batcher = AsyncBatcher[Charge, Outcome](self._send, TOGETHER_AT_MOST, self._tidy)
 
     async def charge(self, charge: Charge) -> Outcome:
-        return await self._batcher.charge(charge)
+        try:
+            return await self._batcher.charge(charge)
+        except deadlines.Overdue:
+            self.leave_idle()
+            raise
+
+    @abstractmethod
+    def leave_idle(self) -> None:
+        """After an overdue call, use no connection of its time, if its own had been idle."""
 
     def give_up(self) -> None:
         self._batcher.give_up()
@@ -355,8 +393,15 @@ class ThreadExecutor(_Awaiting):
     the thread for charges makes all writes.
     """
 
-    def __init__(self, sync: SyncExecutor, transactions: Transactions, *, one_writer: bool) -> None:
-        super().__init__(transactions)
+    def __init__(
+        self,
+        sync: SyncExecutor,
+        transactions: Transactions,
+        sessions: Sessions,
+        *,
+        one_writer: bool,
+    ) -> None:
+        super().__init__(transactions, sessions)
         self._sync = sync
         self._charging = WorkerThreads(1, "lockgate-sql-charges")
         self._others = WorkerThreads(1 if one_writer else _LOOP_THREADS, "lockgate-sql")
@@ -371,6 +416,9 @@ class ThreadExecutor(_Awaiting):
 
     def dedicated(self) -> AbstractAsyncContextManager[Any]:
         return self._sync.dedicated()
+
+    def leave_idle(self) -> None:
+        self._sync.leave_idle()
 
     def give_up(self) -> None:
         self._given_up = True
@@ -393,20 +441,34 @@ class ThreadExecutor(_Awaiting):
     async def _do(self, threads: "WorkerThreads", work: Callable[[], T]) -> T:
         if self._given_up:  # By the failure of another call, after this one had begun.
             raise ConnectionLost
-        return await threads.do(work)
+        try:
+            return await threads.do(work)
+        except deadlines.Overdue:
+            self.leave_idle()
+            raise
 
 
 class AsyncExecutor(_Awaiting):
     """Awaits an asynchronous engine."""
 
-    def __init__(self, engine: AsyncEngine, transactions: Transactions, *, ours: bool) -> None:
-        super().__init__(transactions)
+    def __init__(
+        self, engine: AsyncEngine, transactions: Transactions, sessions: Sessions, *, ours: bool
+    ) -> None:
+        super().__init__(transactions, sessions)
         self._engine = engine
         self._ours = ours
         self._tasks = deadlines.Tasks()
+        self._raw = RawConnections()
 
     async def read(self, work: Work[T]) -> T:
-        return await self._tasks.do(self._do(work))
+        try:
+            return await self._tasks.do(self._do(work))
+        except deadlines.Overdue:
+            self.leave_idle()
+            raise
+
+    def leave_idle(self) -> None:
+        self._leave_idle(self._raw)
 
     @asynccontextmanager
     async def dedicated(self) -> AsyncGenerator[Any]:
@@ -431,16 +493,22 @@ class AsyncExecutor(_Awaiting):
         return await self.read(lambda c: transactions.charge(transactions.cursor(c), charges))
 
     async def _do(self, work: Work[T]) -> T:
-        attempt, started = 1, monotonic()
+        attempt, started, severed = 1, monotonic(), self._severed
         while True:
             try:
                 async with self._engine.connect() as connection:
-                    if not self._checked:
-                        await connection.run_sync(self._transactions.check)
-                        self._checked = True
-                    return await connection.run_sync(work)
+                    begun = connection.sync_connection
+                    assert begun is not None, "its context was entered"
+                    use = self._raw.add(begun)
+                    try:
+                        if not self._checked:
+                            await connection.run_sync(self._transactions.check)
+                            self._checked = True
+                        return await connection.run_sync(work)
+                    finally:
+                        self._raw.remove(use)
             except Exception as failure:
-                if not self._again(failure, attempt, started):
+                if self._severed > severed or not self._again(failure, attempt, started):
                     self._transactions.reraise(failure)
             attempt += 1
 
@@ -526,7 +594,7 @@ def _answer(
 
 def executors_of(transactions: Transactions, engines: Engines) -> PerLoop[Executor]:
     """Return the executors of a store: one for threads, and one for each event loop."""
-    ours = engines.ours
+    ours, sessions = engines.ours, engines.sessions
     awaiting = engines.awaiting
     one_writer = engines.dialect.name == "sqlite"
     sync = (
@@ -538,10 +606,13 @@ def executors_of(transactions: Transactions, engines: Engines) -> PerLoop[Execut
             ours=ours,
             prompt=ours and one_writer,
             file=engines.file,
+            sessions=sessions,
         )
     )
     if awaiting is not None:
-        return PerLoop(sync, lambda: AsyncExecutor(awaiting(), transactions, ours=ours))
+        return PerLoop(sync, lambda: AsyncExecutor(awaiting(), transactions, sessions, ours=ours))
     if sync is not None and (ours or one_writer):
-        return PerLoop(sync, lambda: ThreadExecutor(sync, transactions, one_writer=one_writer))
+        return PerLoop(
+            sync, lambda: ThreadExecutor(sync, transactions, sessions, one_writer=one_writer)
+        )
     return PerLoop(sync, None)

@@ -11,6 +11,7 @@ is locked for one round trip, not for two.
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
 from itertools import count
+from secrets import token_hex
 from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import Connection, Dialect
@@ -23,7 +24,7 @@ _INTEGERS: Final = 20, 21, 23
 """The numbers of the types bigint, smallint and integer; others are read as text."""
 _TEXT: Final = 0
 _BINARY: Final = 1
-_NAMES: Final = count()
+_NUMBERS: Final = count()
 
 _Decoder = Callable[[bytes], Any]
 _Exchange = Generator[Any, Any, list[Any]]
@@ -51,7 +52,7 @@ class PipelinedCursor(Cursor):
         statements: compiled for :func:`pipelined_dialect`.
     """
 
-    __slots__ = ("_begun", "_pending", "_pgconn", "_prepared", "_psycopg", "_waiting")
+    __slots__ = ("_begun", "_names", "_pending", "_pgconn", "_prepared", "_psycopg", "_waiting")
 
     def __init__(self, connection: Connection, statements: Statements) -> None:
         super().__init__(connection, statements)
@@ -60,6 +61,8 @@ class PipelinedCursor(Cursor):
         self._pgconn: Final = self.driver.pgconn
         # They stay as long as the driver's connection.
         self._prepared: Final[dict[bytes, bytes]] = connection.info.setdefault("lockgate", {})
+        # A pooler may lead another process to the same session of the server.
+        self._names: Final = f"lockgate_{token_hex(8)}_".encode()
         self._pending: list[_Query] = []
         self._begun = False
 
@@ -131,7 +134,7 @@ class PipelinedCursor(Cursor):
             text, values, formats = query
             name = prepared.get(text)
             if name is None and values and not never:
-                name = b"lockgate_%d" % next(_NAMES)
+                name = b"%b%d" % (self._names, next(_NUMBERS))
                 pgconn.send_prepare(name, text)
                 preparing[expected - 1] = text, name
                 expected += 1
@@ -178,7 +181,7 @@ class PipelinedCursor(Cursor):
         if result.status in (status.COMMAND_OK, status.TUPLES_OK):
             return None
         failure = self._psycopg.errors.error_from_result(result)
-        if failure.sqlstate in OUTDATED_STATEMENT:
+        if failure.sqlstate == OUTDATED_STATEMENT:
             self._prepared.clear()
         return cast(Exception, failure)
 

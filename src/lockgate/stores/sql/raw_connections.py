@@ -4,35 +4,70 @@ import os
 import socket
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from time import monotonic
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
+_IDLE: Final = 1.0
+"""Seconds without a call after which the network may have forgotten a connection."""
+_SILENT: Final = 0.1
+"""Seconds without an answer after which such a connection is severed, once a call was overdue."""
+
+
+class Use:
+    """A connection of the driver, and its latest call."""
+
+    __slots__ = ("began", "driver", "was_idle")
+
+    def __init__(self, driver: Any) -> None:
+        self.driver: Final = driver
+        self.began = monotonic()
+        """The instant at which the latest call began, in monotonic seconds."""
+        self.was_idle = False
+        """Whether the connection had been idle before it."""
+
+    def begin(self) -> None:
+        """Note the beginning of a call."""
+        now = monotonic()
+        self.was_idle = now - self.began > _IDLE
+        self.began = now
+
+
+def use_of(pooled: Any) -> Use:
+    """Return the use of a pool's connection; a new one: the driver's connection is new."""
+    found = pooled.info.get("lockgate_use")
+    if found is None:
+        found = pooled.info["lockgate_use"] = Use(pooled.driver_connection)
+    assert isinstance(found, Use), "the key is lockgate's own"
+    return found
+
 
 class RawConnections:
-    """The drivers' connections in use, by ``id()``."""
+    """The drivers' connections in use."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._in_use: dict[int, Any] = {}
+        self._in_use: set[Use] = set()
 
-    def add(self, connection: Connection) -> int:
-        """Add a connection that may be severed; return its number."""
-        driver = connection.connection.driver_connection
+    def add(self, connection: Connection) -> Use:
+        """Add a connection that may be severed, and begin its first call."""
+        use = use_of(connection.connection)
+        use.begin()
         with self._lock:
-            self._in_use[id(driver)] = driver
-        return id(driver)
+            self._in_use.add(use)
+        return use
 
-    def remove(self, number: int) -> None:
+    def remove(self, use: Use) -> None:
         """Remove a connection before its pool gets it back."""
         with self._lock:
-            self._in_use.pop(number, None)
+            self._in_use.discard(use)
 
     def replace_sockets(self) -> None:
         """Replace the sockets, which belong to the parent, by closed ones in a child process."""
-        for driver in self._in_use.values():
+        for use in self._in_use:
             with suppress(Exception):
-                _replace(_descriptor(driver))
+                _replace(_descriptor(use.driver))
 
     def sever(self) -> None:
         """Shut down the sockets, so that calls waiting for an answer fail.
@@ -40,18 +75,33 @@ class RawConnections:
         Calls of a driver that hides its socket end by its own timeouts.
         """
         with self._lock:  # Connections cannot return to their pool meanwhile.
-            for driver in self._in_use.values():
-                with suppress(Exception):
-                    _shut(driver)
+            for use in self._in_use:
+                shut(use.driver)
+
+    def sever_idle(self) -> bool:
+        """Shut down the sockets that had been idle before a call to which no answer came; return
+        whether there was one."""
+        now = monotonic()
+        with self._lock:
+            forgotten = [use for use in self._in_use if use.was_idle and now - use.began >= _SILENT]
+            for use in forgotten:
+                use.was_idle = False
+                shut(use.driver)
+        return bool(forgotten)
 
 
-def _shut(driver: Any) -> None:
-    own = _socket(driver)
-    if own is not None:
-        own.shutdown(socket.SHUT_RDWR)
-        return
-    with socket.socket(fileno=os.dup(driver.fileno())) as shared:
-        shared.shutdown(socket.SHUT_RDWR)
+def shut(driver: Any) -> None:
+    """Shut down the socket of a driver's connection: what waits for it fails. It fails silently."""
+    with suppress(Exception):
+        if hasattr(driver, "terminate"):  # asyncpg
+            driver.terminate()
+        elif (own := _socket(driver)) is not None:
+            own.shutdown(socket.SHUT_RDWR)
+        elif hasattr(driver, "fileno"):
+            with socket.socket(fileno=os.dup(driver.fileno())) as shared:
+                shared.shutdown(socket.SHUT_RDWR)
+        elif hasattr(driver, "ensure_closed"):  # asyncmy, whose close() awaits nothing
+            driver.close()
 
 
 def _descriptor(driver: Any) -> int:
