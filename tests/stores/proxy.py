@@ -16,7 +16,8 @@ class Proxy:
     client will never know.
 
     While ``swallows`` is set, connections stand and whatever is sent on them is lost: on both ways,
-    and for connections opened in the meantime.
+    and for connections opened in the meantime. After ``forget()`` that holds for the connections of
+    before, as behind a NAT that has forgotten them.
     """
 
     def __init__(self, port: int) -> None:
@@ -27,6 +28,7 @@ class Proxy:
         self.cuts = 0
         self._sockets: set[socket.socket] = set()
         self.swallows = False
+        self._forgotten: set[socket.socket] = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
@@ -75,7 +77,7 @@ class Proxy:
                     cut.set()
                 elif not upward and cut.is_set():
                     break
-                if not self.swallows:
+                if not self.swallows and source not in self._forgotten:
                     target.sendall(data)
         self._hang_up(source)
         self._hang_up(target)
@@ -84,6 +86,10 @@ class Proxy:
     def _hang_up(peer: socket.socket) -> None:
         with suppress(OSError):  # The other side was quicker.
             peer.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """Lose whatever is sent on the present connections from now on, without a word."""
+        self._forgotten |= self._sockets
 
     def drop_all(self) -> None:
         """Cut every connection there is."""

@@ -24,7 +24,7 @@ from ...runtime.log_hints import Adviser
 from ...runtime.process_hooks import after_fork_in_child
 from .commands import Call, told_in
 from .config import Endpoint, Servers
-from .failures import Lost, NotSent, Reply, is_short_of_replicas
+from .failures import Forgotten, Lost, NotSent, Reply, is_short_of_replicas
 from .pipeline import AsyncPipeline, BlockingPipeline, Dial, Pipeline
 
 T = TypeVar("T")
@@ -122,6 +122,9 @@ class RedisClient:
                 seen, reply = reply.seen if seen is None else seen, reply.cause
             if not isinstance(reply, Exception):
                 return reply
+            if isinstance(reply, Forgotten):
+                for pipeline in self.pipelines():
+                    pipeline.reconnect(elsewhere=False)
             if isinstance(reply, NoScriptError) and call.script is not None:
                 call = call.whole()
             elif (redirected := await self._redirected(call, reply, pauses)) is not None:

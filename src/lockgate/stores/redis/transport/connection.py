@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from math import inf
 from ssl import SSLWantReadError
+from time import monotonic
 from typing import Any, Final, cast
 
 import hiredis
@@ -22,9 +23,11 @@ from redis.exceptions import ConnectionError, InvalidResponse, RedisError
 from ....sync import run
 from .commands import Call, words
 from .config import Endpoint
-from .failures import Lost, Reply, error_reply
+from .failures import Forgotten, Lost, Reply, error_reply
 
 _READ_AT_ONCE: Final = 65536
+_IDLE: Final = 1.0
+"""Seconds without a call after which the network may have forgotten a connection."""
 
 
 class _HeldReply:
@@ -63,6 +66,11 @@ class Exchange:
     def __init__(self, host: str, latest: LatestReply) -> None:
         self.expected: deque[Waiting | None] = deque()
         """The calls in the order of their replies; None: the reply to ``ASKING``, of no call."""
+        self.began = inf
+        """The instant at which the latest batch was begun, in monotonic seconds."""
+        self.was_idle = False
+        """Whether the connection had been idle before it."""
+        self._was_answered = False
         self._latest = latest
         self._seen = b""
         """The latest reply to a request before the calls under way were sent."""
@@ -72,6 +80,9 @@ class Exchange:
 
     def begin(self, waiting: deque[Waiting], most: int = 1) -> list[bytes]:
         """Take a batch of waiting calls, expect their replies, and return the texts to send."""
+        now = monotonic()
+        self.was_idle = now - self.began > _IDLE
+        self.began = now
         self._seen = self._latest.seen
         expected = self.expected
         texts: list[bytes] = []
@@ -97,6 +108,7 @@ class Exchange:
             if not expected:
                 raise ConnectionError("a reply that no call expects")
             if isinstance(reply, ConnectionError):
+                self._was_answered = True
                 raise reply
             waiting = expected.popleft()
             if waiting is not None:
@@ -105,9 +117,17 @@ class Exchange:
                     self._latest.seen = reply
                 if not answer.done():
                     answer.set_result(reply)
+        self._was_answered = True
+
+    def overdue(self) -> TimeoutError:
+        """Return the failure of a connection that did not answer in time."""
+        return Forgotten() if self.was_idle else TimeoutError()
 
     def lose(self, failure: Exception) -> None:
         """Answer all calls under way with the failure of the connection."""
+        if not self._was_answered and type(failure) is ConnectionError:
+            cause, failure = failure, ConnectionError("the first call had no answer")
+            failure.__cause__ = cause
         expected, self.expected = self.expected, deque()
         for waiting in expected:
             if waiting is not None and not waiting[0].done():
@@ -194,7 +214,10 @@ class BlockingConnection(Exchange):
                 if not data:
                     raise ConnectionError("the server hung up")
                 self.receive(data)
-        except (RedisError, TimeoutError) as failure:
+        except TimeoutError:
+            self.close()
+            self.lose(self.overdue())
+        except RedisError as failure:
             self.close()
             self.lose(failure)
         except OSError as failure:

@@ -61,6 +61,11 @@ class NotSent(ConnectionError):
         self.__cause__ = cause
 
 
+class Forgotten(TimeoutError):
+    """A connection that had been idle gave no answer: the network may have forgotten it, and other
+    idle ones too."""
+
+
 class Lost(Exception):
     """A request was sent and its reply is lost, so its outcome is unknown (D33).
 

@@ -259,7 +259,10 @@ class AsyncPipeline(Pipeline):
             sizes = self._sizes
             sizes.sent += 1
             sizes.calls += size
-            connection.due = due = monotonic() + self._timeout
+            due = connection.began + self._timeout
+            if connection.was_idle:  # It is waited for no longer than its callers wait.
+                due = min(due, *(each[1] for each in connection.expected if each is not None))
+            connection.due = due
             connection.write(b"".join(texts))
             if due < self._look_at:
                 self._start_timer(due)
@@ -334,7 +337,7 @@ class AsyncPipeline(Pipeline):
         connection = self._connection
         if connection is not None and connection.expected:
             if connection.due <= now:
-                connection.fail(TimeoutError())
+                connection.fail(connection.overdue())
             else:
                 next_at = connection.due
         for answer, until, _ in self._unanswered():

@@ -1,0 +1,102 @@
+"""A NAT or load balancer forgets idle connections without a word: one request is refused, and the
+next one is answered by a new connection, whichever of a pool was first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import count
+from secrets import token_bytes
+from typing import Final
+
+import pytest
+from sqlalchemy import make_url
+
+from lockgate import Gate, migrations, run
+from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
+from lockgate.stores.redis.transport import connection
+from lockgate.stores.resilience import deadlines
+from lockgate.stores.sql import raw_connections
+from tests.servers import redis_server, shared
+
+from .making import at_once
+from .proxy import Proxy
+
+TOGETHER: Final = 4
+"""Requests at the same time, so that a pool has several connections."""
+DEADLINE: Final = 2.0
+"""Seconds: the request that is refused takes this long."""
+
+
+_databases = count()
+
+
+@pytest.fixture(autouse=True)
+def always_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call finds that its connection was idle, and that the process is not young."""
+    monkeypatch.setattr(raw_connections, "_IDLE", 0.0)
+    monkeypatch.setattr(connection, "_IDLE", 0.0)
+    monkeypatch.setattr(deadlines, "WARMING", 0.0)
+
+
+@pytest.fixture(params=["postgresql", "postgresql+asyncpg", "mysql", "mysql+asyncmy", "redis"])
+def forgetful(request: pytest.FixtureRequest, shared_servers: None) -> Iterator[tuple[str, Proxy]]:
+    """The URL of a store, and the relay before its server."""
+    driver: str = request.param
+    if driver == "redis":
+        with redis_server() as server, Proxy(server.port) as relay:
+            yield f"redis://127.0.0.1:{relay.port}/0", relay
+        return
+    started = shared(driver.partition("+")[0])
+    url = make_url(started.create(f"forgotten{next(_databases)}"))
+    migrations.upgrade(url.render_as_string(hide_password=False))
+    with Proxy(started.port) as relay:
+        named = url.set(drivername=driver, port=relay.port)
+        yield named.render_as_string(hide_password=False), relay
+
+
+def gate_of(url: str) -> Gate:
+    options = StoreOptions(deadline=DEADLINE)
+    return Gate(url, brand="acme", peppers=[token_bytes(32)], store_options=options)
+
+
+async def answers(gate: Gate, key: str) -> bool:
+    try:
+        await gate.authenticate(key, address="192.0.2.1")
+    except StoreUnavailable:
+        return False
+    return True
+
+
+async def test_an_awaited_store_refuses_one_request_for_all_forgotten_connections_D28(
+    forgetful: tuple[str, Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    url, relay = forgetful
+    gate = gate_of(url)
+    key = (await gate.keys.create("org_1", "a key")).text
+    await asyncio.gather(*(gate.keys.list("org_1") for _ in range(TOGETHER)))
+    assert await answers(gate, key)
+    relay.forget()
+    assert [await answers(gate, key) for _ in range(6)] == [False, True, True, True, True, True]
+    for _ in range(TOGETHER):
+        await gate.keys.list("org_1")
+    assert "breaker_opened" not in caplog.text
+    await gate.close()
+
+
+def test_a_blocking_store_refuses_one_request_for_all_forgotten_connections_D28(
+    forgetful: tuple[str, Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    url, relay = forgetful
+    if url.partition(":")[0] in {"postgresql+asyncpg", "mysql+asyncmy"}:
+        pytest.skip("This driver only awaits.")
+    gate = gate_of(url)
+    key = run(gate.keys.create("org_1", "a key")).text
+    at_once(TOGETHER, lambda _: run(gate.keys.list("org_1")))
+    assert run(answers(gate, key))
+    relay.forget()
+    assert [run(answers(gate, key)) for _ in range(6)] == [False, True, True, True, True, True]
+    at_once(TOGETHER, lambda _: run(gate.keys.list("org_1")))
+    assert "breaker_opened" not in caplog.text
+    run(gate.close())
