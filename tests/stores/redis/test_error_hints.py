@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from socket import gaierror
 from ssl import SSLError
 from typing import Any
@@ -13,10 +14,12 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from lockgate import run
 from lockgate.core.plans import Organization
+from lockgate.stores.answers import StoreError
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.error_hints import advice
 from tests.servers import RedisServer, free_port, redis_server
 
+from ..tls import SecureProxy, certificate
 from .backends import server
 
 
@@ -133,3 +136,21 @@ def test_a_timeout_does_not_claim_that_no_server_is_there() -> None:
 def test_an_unknown_error_has_no_advice() -> None:
     assert advice(ResponseError("what")) is None
     assert advice(ValueError("MISCONF")) is None
+
+
+@pytest.mark.parametrize("drive", [run, asyncio.run], ids=["sync", "async"])
+def test_the_log_names_rediss_for_a_port_that_speaks_tls(
+    own: RedisServer,
+    tmp_path: Path,
+    drive: Callable[[Any], Any],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def ask() -> None:
+        store = RedisStore(f"redis://127.0.0.1:{proxy.port}")
+        with pytest.raises(StoreError):
+            await store.organization("org_1")
+        await store.close()
+
+    with SecureProxy(own.port, certificate(tmp_path)) as proxy:
+        drive(ask())
+    assert "use rediss:// in the store's URL" in caplog.text

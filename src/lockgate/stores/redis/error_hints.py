@@ -75,6 +75,10 @@ _NO_SERVER: Final = (
     "no server answers there: check host and port in the store's URL, that it runs, and that it "
     "speaks TLS if the URL says rediss"
 )
+_NO_REDIS: Final = (
+    "it does not answer by Redis's protocol: use rediss:// in the store's URL if its port speaks "
+    "TLS, otherwise check host and port, and its log"
+)
 _TOO_SLOW: Final = (
     "it accepts no connection in time: check whether it is overloaded, host and port in the "
     "store's URL, and what filters packets on the way"
@@ -101,6 +105,8 @@ _BY_WORDS: Final = (
     ("max number of clients", _CROWDED),
     ("unknown command", _COMMAND),
     ("Timeout connecting", _TOO_SLOW),
+    ("first call had no answer", _NO_REDIS),
+    ("Protocol error", _NO_REDIS),
     ("No Sentinel knows", _SENTINELS),
     ("Too few Sentinels", _TOO_FEW),
     ("Too few replicas", _DURABILITY),

@@ -42,6 +42,16 @@ _TLS: Final = (
     "no TLS connection is possible: see that it offers TLS, its certificate, and the certificates "
     "that the store's URL names"
 )
+_WANTS_TLS: Final = (
+    "it takes connections by TLS only: add sslmode=require to the store's URL, of MySQL and "
+    "MariaDB ssl-mode=REQUIRED"
+)
+_HOST_OR_TLS: Final = f"{_HOST}, or add sslmode=require to the store's URL if it wants TLS"
+_STARTUP: Final = (
+    "a pooler takes no parameters of a connection: leave 'options' out of the store's URL, and set "
+    "them of the role"
+)
+_POOLED: Final = "its pooler has no session left for this user: let it have more, or wait less long"
 _HANGS_UP: Final = (
     "it ends the connection at once: see its own log, and host and port in the store's URL"
 )
@@ -78,11 +88,13 @@ _POSTGRESQL: Final = {
     "42P01": _TABLES,
     "42703": _TABLES,
 }
+_OF_WORDS: Final = "08P01", "28000"
+"""The codes that only their words explain: of poolers, and of hosts and TLS."""
 _MYSQL: Final = {
     1021: _FULL,
     1040: _CROWDED,
     1044: _RIGHTS,
-    1045: _LOGIN,
+    1045: f"{_LOGIN}, and add ssl-mode=REQUIRED if it takes the user by TLS only",
     1049: _DATABASE,
     1053: _STARTING,
     1054: _TABLES,
@@ -101,9 +113,20 @@ _MYSQL: Final = {
     2003: _NO_SERVER,
     2005: _NO_SERVER,
     2026: _TLS,
+    3159: _WANTS_TLS,
 }
-# libpq has no code for a refused connection, only the server's message.
-_LIBPQ: Final = (
+# libpq has no code for a refused connection, only the server's message; a pooler has one code for
+# all of its own.
+_POSTGRESQL_WORDS: Final = (
+    ("no encryption", _HOST_OR_TLS),
+    ("SSL off", _HOST_OR_TLS),
+    ("SSL required", _WANTS_TLS),
+    ("connection is insecure", _WANTS_TLS),
+    ("unsupported startup parameter", _STARTUP),
+    ("no such database", _DATABASE),
+    ("no such user", _LOGIN),
+    ("query_wait_timeout", _POOLED),
+    ("no more connections allowed", _CROWDED),
     ("too many connections", _CROWDED),
     ("not permitted to log in", _SHUT),
     ("permission denied for database", _SHUT),
@@ -171,10 +194,11 @@ def advice(failure: BaseException, dialect: Dialect) -> str | None:
         return _SQLITE.get("_".join(name.split("_")[:2]))
     if dialect.name == "postgresql":
         state = getattr(cause, "sqlstate", None)
-        if state is not None:
+        if state is not None and state not in _OF_WORDS:
             return _POSTGRESQL.get(state)
         text = str(cause)
-        return next((what for words, what in _LIBPQ if words in text), None)
+        found = (what for words, what in _POSTGRESQL_WORDS if words in text)
+        return next(found, _POSTGRESQL.get(state or ""))
     if str(cause).endswith('(timed out)")'):  # PyMySQL puts the cause into the text of a 2003.
         return _TOO_SLOW
     return _MYSQL.get(cause.args[0]) if cause.args else None
