@@ -237,6 +237,22 @@ def test_a_url_can_say_that_it_names_a_pooler(lent: str, options: dict[str, str]
     run(store.close())
 
 
+@pytest.mark.parametrize("size", ["0", "100"])
+async def test_options_of_asyncpgs_caches_change_nothing_behind_a_pooler(
+    lent: str, size: str
+) -> None:
+    """With a cache each statement without a name would be another one's."""
+    options = {"statement_cache_size": size, "prepared_statement_cache_size": size}
+    store, made = SqlStore(with_driver(lent, "postgresql+asyncpg", **options)), new_key()
+    await store.insert(draft_of(made), None, NOW)
+    for number in range(20):
+        admission = await store.admit(token_of(made), 1, BOOK, NOW)
+        assert admission.reading is not None
+        assert admission.reading.used[0] == number + 1
+        assert len(await store.list("org_1", 9)) == 1
+    await store.close()
+
+
 def test_a_pooler_that_loses_prepared_statements_is_noticed_whatever_the_url_says(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

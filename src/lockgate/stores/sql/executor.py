@@ -293,7 +293,7 @@ class SyncExecutor(Executor):
             cursor, use = self._cursor, self._use
             if cursor is None:
                 cursor = self._open()
-            elif use is not None:
+            elif use is not None and file is None:  # No network forgets a file.
                 use.begin()
             if file is not None and monotonic() >= file.trusted_until:
                 file.check()

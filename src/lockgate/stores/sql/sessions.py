@@ -104,9 +104,9 @@ class Sessions:
                 dialect.do_terminate(connection)
                 raise
             dialect.do_terminate(connection)
-        unprepared = UNPREPARED[dialect.driver]
-        given = {} if self._never_prepares else options
-        connection = dialect.connect(*words, **{**options, **unprepared, **given})
+        prepares = "prepare_threshold" in options and not self._never_prepares
+        unprepared = {} if prepares else UNPREPARED[dialect.driver]
+        connection = dialect.connect(*words, **{**options, **unprepared})
         if not self._checked:
             self._checked = True
             if _count(connection, _UNLIMITED):
