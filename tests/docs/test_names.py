@@ -50,6 +50,7 @@ aud iat jku jti jwk nbf sid x5c x5u Prepended_Concatenation_Mark
 CASE NULL VALUES pg_locks search_path caching_sha2_password mariadbd mysqld include_object
 ASK ASKING AUTH FLUSHALL LOADING MIGRATE SCRIPT SELECT TRYAGAIN Sentinel _sock _writer
 allchannels noeviction discover_master
+LISTEN max_prepared_statements default_pool_size
 NodesManager RRCache str_if_bytes ConditionExpression cas mod_revision
 CORSConfig add_middleware after_request as_view before_request cross_origin docs_url
 zsh_source fish_source sentinel_kwargs
