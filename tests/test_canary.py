@@ -28,7 +28,7 @@ from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import KeyFormat, NewKey, Token
 from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidFormat, LockgateError
-from lockgate.services.new_keys import CreatedKey
+from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import error_handlers, operations
 from lockgate.web.asgi_request import AsgiRequest

@@ -56,22 +56,22 @@ from .services.forwarded_headers import ForwardedHeaders
 from .services.hold_block import Hold
 from .services.holds import Caller, Holds
 from .services.imported_keys import ImportedKeys
-from .services.keys import Keys
+from .services.keys.keys import Keys
+from .services.keys.rejected_rows import RejectedRows, seal_is_valid
+from .services.keys.retention import Retention
+from .services.keys.verified_key_cache import VerifiedKeyCache
 from .services.leak_reports import LeakedKeys, LeakReports
 from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.rate_limit_status import LimitUsage, limit_usage
 from .services.readiness import Readiness
 from .services.registration import AgentAccounts, Registration
-from .services.rejected_rows import RejectedRows, seal_is_valid
-from .services.retention import Retention
 from .services.session_access import SessionAccess
 from .services.store_errors import asking, pair, unavailable
 from .services.subject_limits import SubjectLimits
 from .services.thresholds import Thresholds
 from .services.usage import UsageReport, report
 from .services.usage_recorder import UsageRecorder
-from .services.verified_key_cache import VerifiedKeyCache
 from .sessions import Session, SessionOptions, SessionVerifier
 from .stores.answers import Admission, Verdict
 from .stores.base import Store

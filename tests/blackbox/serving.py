@@ -21,8 +21,8 @@ from lockgate.cli import main as lockgate
 from lockgate.core.api_keys import read_lifetime
 from lockgate.demo.command import demo
 from lockgate.demo.servers import GRACE, THREADS, Loaded, Serve, uvicorn_server
-from lockgate.services import key_changes
-from lockgate.services import keys as flows_of_keys
+from lockgate.services.keys import keys as flows_of_keys
+from lockgate.services.keys import rotation_and_revocation
 from lockgate.sync import run
 from lockgate.web.operations import schemas
 
@@ -200,7 +200,7 @@ def let_keys_blink() -> None:
     def read(days: float | None, max_age: int | None = None) -> tuple[int | None, list[str]]:
         return (1, []) if days == BLINK else real(days, max_age)
 
-    for module in (flows_of_keys, key_changes, schemas):
+    for module in (flows_of_keys, rotation_and_revocation, schemas):
         setattr(module, "read_lifetime", read)  # noqa: B010 - it is no attribute that they export
 
 

@@ -12,7 +12,7 @@ import pytest
 from lockgate.cli import main
 from lockgate.cli.output import print_fields
 from lockgate.core.key_format import KeyFormat
-from lockgate.services import keys as keys_of_gate
+from lockgate.services.keys import keys as keys_of_gate
 
 from .calling import Said, done
 

@@ -13,7 +13,7 @@ from lockgate import Actor, Plan, PlanBook, acting, run
 from lockgate.core.timestamps import DAY
 from lockgate.dashboard.key_rows import state_of
 from lockgate.options import KeyOptions
-from lockgate.services import keys as keys_of_gate
+from lockgate.services.keys import keys as keys_of_gate
 from lockgate.sessions import Session
 from lockgate.testing import HandClock
 

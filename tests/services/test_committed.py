@@ -11,7 +11,7 @@ import pytest
 from lockgate import Gate, Registration, run
 from lockgate.errors import ChangeCommitted, NotFound, StoreError, StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.services.key_changes import RotatedKey
+from lockgate.services.keys.rotation_and_revocation import RotatedKey
 from lockgate.sessions import SignedCookie
 from lockgate.stores.answers import OutcomeUnknown
 from lockgate.stores.rows import Commit, Outcome

@@ -11,7 +11,7 @@ from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.core.api_keys import ApiKey
 from lockgate.errors import KeyNotFound
 from lockgate.options import StoreOptions
-from lockgate.services.new_keys import CreatedKey
+from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.stores import Store
 
 PEPPER = b"a pepper of the tests, long enough"

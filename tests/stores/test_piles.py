@@ -15,7 +15,7 @@ from lockgate import MemoryStore, run
 from lockgate.core.api_keys import ApiKey, KeyState, Position
 from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidRequest, KeyLimitReached
-from lockgate.services.keys import KeyPage
+from lockgate.services.keys.keys import KeyPage
 from lockgate.starlette import operations
 from lockgate.stores.answers import Page
 from lockgate.stores.base import PAGE_AT_MOST

@@ -16,8 +16,8 @@ from ..core.timestamps import DAY, SECOND, iso8601
 from ..errors import ConfigurationError
 from ..events import logger
 from ..gate import Gate
-from ..services.keys import KeyAges
-from ..services.rejected_rows import REMEDIES
+from ..services.keys.keys import KeyAges
+from ..services.keys.rejected_rows import REMEDIES
 from ..stores.answers import UnreadableState
 from ..stores.base import Store
 from ..stores.cached.store import CachedStore

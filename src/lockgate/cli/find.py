@@ -10,7 +10,7 @@ from ..core.key_search import holds_secret
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
-from ..services.key_search import KeysFound
+from ..services.keys.search import KeysFound
 from .entries import read_entries
 from .keys import document_of
 from .output import json_option, pasted, print_json, print_table, read_secret

@@ -9,9 +9,9 @@ from ..core.api_keys import ENDS_SOON, NEVER, ApiKey, KeyDetails, KeyState
 from ..core.timestamps import DAY, iso8601
 from ..errors import InvalidRequest, KeyNotFound, Problem
 from ..gate import Gate
-from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, RotatedKey, Unchanged
-from ..services.keys import KeyPage
-from ..services.new_keys import CreatedKey
+from ..services.keys.keys import KeyPage
+from ..services.keys.new_keys import CreatedKey
+from ..services.keys.rotation_and_revocation import OVERLAP_DAYS, UNCHANGED, RotatedKey, Unchanged
 from .entries import read_entries
 from .imports import import_keys
 from .key_options import (

@@ -16,7 +16,12 @@ from ..errors import (
     Refusal,
     SessionInvalid,
 )
-from ..services.key_changes import OVERLAP_DAYS, UNCHANGED, Unchanged, successor_expiry
+from ..services.keys.rotation_and_revocation import (
+    OVERLAP_DAYS,
+    UNCHANGED,
+    Unchanged,
+    successor_expiry,
+)
 from ..services.store_errors import asking
 from ..web.operations.operation import Reply
 from . import drafts

@@ -25,7 +25,7 @@ from ..errors import (
 )
 from ..gate import Gate
 from ..services import acting_organization
-from ..services.new_keys import creator_of
+from ..services.keys.new_keys import creator_of
 from ..services.store_errors import asking
 from ..sessions import Session, verifies_offline
 from ..stores.committed import Pending

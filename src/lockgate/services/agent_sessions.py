@@ -16,8 +16,8 @@ from ..sessions.agent_cookie import AgentCookie, AgentTicket
 from ..stores.base import IoMode, Store
 from ..stores.committed import committing
 from .anonymous_limits import AnonymousLimits
+from .keys.rejected_rows import RejectedRows, seal_is_valid
 from .quotas import Quota
-from .rejected_rows import RejectedRows, seal_is_valid
 from .store_errors import asking, unavailable
 
 FAILURES_PER_HOUR: Final = 20

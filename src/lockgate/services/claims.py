@@ -18,9 +18,9 @@ from ..sessions import Session
 from ..stores.base import Store
 from ..stores.committed import committing, read_after_commit
 from .email_addresses import is_same_email, read_email
-from .keys import sample
+from .keys.keys import sample
+from .keys.rejected_rows import RejectedRows, seal_is_valid
 from .quotas import Quota
-from .rejected_rows import RejectedRows, seal_is_valid
 from .store_errors import asking
 
 ASKED_PER_MINUTE: Final = 60

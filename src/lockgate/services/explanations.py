@@ -34,8 +34,8 @@ from ..events import Events
 from ..stores.base import Store
 from ..stores.resilience.failures import is_outage
 from .holds import Holds
-from .keys import sample
-from .rejected_rows import REMEDIES
+from .keys.keys import sample
+from .keys.rejected_rows import REMEDIES
 from .store_errors import asking, unavailable
 from .subject_limits import SubjectLimits
 

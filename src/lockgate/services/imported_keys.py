@@ -19,7 +19,7 @@ from ..events import Events
 from ..stores.base import Store
 from ..stores.committed import collecting, committing
 from ..sync import outcome
-from .new_keys import check_new_key
+from .keys.new_keys import check_new_key
 from .password_checks import PasswordChecks
 from .password_hashes import PasswordHashes
 from .store_errors import asking

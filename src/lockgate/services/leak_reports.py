@@ -27,8 +27,8 @@ from ..events import Events, logger
 from ..stores.base import Store
 from .host_calls import HostCalls, SignerKeys
 from .imported_keys import ImportedKeys
-from .keys import Keys
-from .rejected_rows import RejectedRows
+from .keys.keys import Keys
+from .keys.rejected_rows import RejectedRows
 from .store_errors import asking
 
 REPORTS_AT_MOST: Final = 1000

@@ -29,9 +29,9 @@ from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
 from .email_addresses import read_email
-from .new_keys import AGENT, draft_key, drafted, expiry, refuse_problems, retry_taken_handles
+from .keys.new_keys import AGENT, draft_key, drafted, expiry, refuse_problems, retry_taken_handles
+from .keys.rejected_rows import RejectedRows
 from .registration_budgets import RegistrationBudgets
-from .rejected_rows import RejectedRows
 from .store_errors import asking
 
 _DAYS_AT_MOST: Final = 36_500

@@ -15,7 +15,7 @@ from ..events import logger
 from ..sessions import Session, SessionOptions, SessionVerifier, SignedCookie, StepUpRequest
 from ..sessions.options import ROLES
 from ..sync import loop_runs
-from .new_keys import check_new_key
+from .keys.new_keys import check_new_key
 from .registration import Registration
 from .store_errors import pair
 

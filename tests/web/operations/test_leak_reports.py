@@ -19,7 +19,7 @@ from lockgate import ConfigurationError, Gate, ImportedKeyFormat, LeakedKey, Lea
 from lockgate.asgi import GateMiddleware
 from lockgate.core.changes import Actor
 from lockgate.core.timestamps import DAY, MINUTE
-from lockgate.services.new_keys import CreatedKey
+from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.starlette import operations
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.web.operations.leak_reports import REPORT_LIMIT

@@ -21,7 +21,7 @@ from ...errors import (
 )
 from ...gate import Gate
 from ...principal import Principal
-from ...services.new_keys import creator_of
+from ...services.keys.new_keys import creator_of
 from ...services.rate_limit_status import status_of
 from ...services.store_errors import asking
 from ...stores.committed import collecting

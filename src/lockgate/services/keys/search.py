@@ -3,14 +3,14 @@
 import re
 from typing import Final, Literal, NamedTuple
 
-from ..core.api_keys import NEVER, ApiKey, Position
-from ..core.imported_keys import ImportedToken
-from ..core.key_format import KeyFormat
-from ..core.key_search import read_search
-from ..errors import InvalidFormat
-from ..stores.base import Store
-from ..stores.runtime.turns import turn
-from .cursors import check_limit, malformed, read_step, using_cursor, write_step
+from ...core.api_keys import NEVER, ApiKey, Position
+from ...core.imported_keys import ImportedToken
+from ...core.key_format import KeyFormat
+from ...core.key_search import read_search
+from ...errors import InvalidFormat
+from ...stores.base import Store
+from ...stores.runtime.turns import turn
+from ..cursors import check_limit, malformed, read_step, using_cursor, write_step
 
 _STEPS_AT_MOST: Final = 100
 """Steps of a walk that one call makes, so that its time is bounded."""
@@ -22,7 +22,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,16}) ([!-~]{1,64}) ([0-9]{1,16}) (.{0,128}
 
 
 class KeysFound(NamedTuple):
-    """The answer of :meth:`Keys.find <lockgate.services.keys.Keys.find>`."""
+    """The answer of :meth:`Keys.find <lockgate.services.keys.keys.Keys.find>`."""
 
     keys: list[ApiKey]
     cursor: str | None
@@ -35,7 +35,7 @@ class KeysFound(NamedTuple):
 async def find(
     store: Store, format: KeyFormat, text: str, limit: int, cursor: str | None
 ) -> KeysFound:
-    """Find keys by a text, as :meth:`Keys.find <lockgate.services.keys.Keys.find>` says."""
+    """Find keys by a text, as :meth:`Keys.find <lockgate.services.keys.keys.Keys.find>` says."""
     check_limit(limit)
     within = re.search(format.scanner, text)
     text = within[0] if within else text.strip()
@@ -73,7 +73,7 @@ async def of_user(
     store: Store, format: KeyFormat, user: str, limit: int, cursor: str | None
 ) -> KeysFound:
     """Return keys of the organizations that a user has claimed, as
-    :meth:`Keys.of_user <lockgate.services.keys.Keys.of_user>` says."""
+    :meth:`Keys.of_user <lockgate.services.keys.keys.Keys.of_user>` says."""
     check_limit(limit)
     found: list[ApiKey] = []
     seal, of = format.peppers.cursors, f"keys of user {user}"

@@ -15,7 +15,7 @@ from lockgate.core.timestamps import DAY
 from lockgate.errors import NotFound, StoreUnavailable
 from lockgate.events import Events
 from lockgate.options import KeyOptions
-from lockgate.services.retention import Retention
+from lockgate.services.keys.retention import Retention
 from lockgate.stores.answers import Removal
 from tests.stores.making import HandClock
 
@@ -171,8 +171,8 @@ def test_a_process_begins_its_first_walk_after_a_random_time(
 ) -> None:
     """A minute on average: so a process that ends soon mostly begins none."""
     drawn, present = iter([0.5, 2.0]), 1_000.0
-    monkeypatch.setattr("lockgate.services.retention.expovariate", lambda _: next(drawn))
-    monkeypatch.setattr("lockgate.services.retention.monotonic", lambda: present)
+    monkeypatch.setattr("lockgate.services.keys.retention.expovariate", lambda _: next(drawn))
+    monkeypatch.setattr("lockgate.services.keys.retention.monotonic", lambda: present)
     service = Service(store=(store := Watched()))
     retention = service.gate._retention
     for wait, begins in ((29.9, False), (0.2, True)):
@@ -189,8 +189,8 @@ def test_workers_that_live_for_seconds_begin_walks_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     present, begun = 0.0, 0
-    monkeypatch.setattr("lockgate.services.retention.expovariate", Random(1).expovariate)
-    monkeypatch.setattr("lockgate.services.retention.monotonic", lambda: present)
+    monkeypatch.setattr("lockgate.services.keys.retention.expovariate", Random(1).expovariate)
+    monkeypatch.setattr("lockgate.services.keys.retention.monotonic", lambda: present)
     for _ in range(600):
         retention = Retention(MemoryStore(), 1, None, Events(None))
         present += 6

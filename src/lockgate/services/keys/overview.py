@@ -6,9 +6,9 @@ from heapq import merge
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
-from ..core.api_keys import NEVER, ApiKey, KeyState, Position
-from ..stores.answers import Page
-from ..stores.base import Store
+from ...core.api_keys import NEVER, ApiKey, KeyState, Position
+from ...stores.answers import Page
+from ...stores.base import Store
 
 T = TypeVar("T")
 Turn = Callable[[], AbstractAsyncContextManager[None]]

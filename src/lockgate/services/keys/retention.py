@@ -4,15 +4,15 @@ from random import expovariate
 from time import monotonic
 from typing import Final
 
-from ..clock import Clock
-from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
-from ..events import Events
-from ..stores.answers import Removal
-from ..stores.base import Store
-from ..stores.runtime.background import BackgroundTask
-from ..stores.runtime.process_hooks import after_fork_in_child
-from ..sync import pause
-from .store_errors import asking
+from ...clock import Clock
+from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
+from ...events import Events
+from ...stores.answers import Removal
+from ...stores.base import Store
+from ...stores.runtime.background import BackgroundTask
+from ...stores.runtime.process_hooks import after_fork_in_child
+from ...sync import pause
+from ..store_errors import asking
 
 _FIRST: Final = MINUTE // SECOND
 """Mean seconds until a process begins its first walk, drawn from an exponential distribution: so

@@ -3,8 +3,8 @@
 import pytest
 
 from lockgate.core.key_format import HEADER_LENGTH, NewKey
-from lockgate.services import verified_key_cache as module
-from lockgate.services.verified_key_cache import VerifiedKeyCache
+from lockgate.services.keys import verified_key_cache as module
+from lockgate.services.keys.verified_key_cache import VerifiedKeyCache
 from tests.stores.making import NOW, draft_of, new_key, token_of
 
 

@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from ..core.api_keys import ApiKey, KeyDetails, KeyDraft, read_name, read_scopes
-from ..core.key_format import KeyFormat
-from ..core.plans import ID_MAX_LENGTH, is_id
-from ..core.row_seals import sealed_draft
-from ..core.scopes import Catalogue
-from ..errors import HandleTaken, InvalidRequest, Problem
-from ..sessions import Session
-from ..stores.base import Store
+from ...core.api_keys import ApiKey, KeyDetails, KeyDraft, read_name, read_scopes
+from ...core.key_format import KeyFormat
+from ...core.plans import ID_MAX_LENGTH, is_id
+from ...core.row_seals import sealed_draft
+from ...core.scopes import Catalogue
+from ...errors import HandleTaken, InvalidRequest, Problem
+from ...sessions import Session
+from ...stores.base import Store
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from lockgate.core.api_keys import ApiKey, KeyDetails
 from lockgate.core.timestamps import DAY
 from lockgate.errors import AddressNotAllowed, InvalidRequest, KeyNotFound
 from lockgate.options import KeyOptions
-from lockgate.services.keys import KeyPage
+from lockgate.services.keys.keys import KeyPage
 from lockgate.sessions import SignedCookie
 from lockgate.testing import HandClock
 

@@ -20,9 +20,9 @@ from lockgate.errors import (
     StoreUnavailable,
 )
 from lockgate.events import Events
-from lockgate.services.keys import Keys
-from lockgate.services.rejected_rows import RejectedRows
-from lockgate.services.retention import Retention
+from lockgate.services.keys.keys import Keys
+from lockgate.services.keys.rejected_rows import RejectedRows
+from lockgate.services.keys.retention import Retention
 from tests.stores.making import NOW, HandClock
 
 

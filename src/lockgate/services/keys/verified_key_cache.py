@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from ..core.api_keys import ApiKey
-from ..core.bounded_dict import BoundedDict
-from ..core.key_format import HEADER_LENGTH, Token
+from ...core.api_keys import ApiKey
+from ...core.bounded_dict import BoundedDict
+from ...core.key_format import HEADER_LENGTH, Token
 
 _AT_MOST: Final = 131_072
 """As many as key hints (:data:`lockgate.stores.redis.key_hints.AT_MOST`), at 0.8 KB each."""

@@ -1,27 +1,25 @@
-"""Keys: create and list them, remove and seal rows (D8 to D10); see also key_changes.py."""
+"""Keys: create, list and find them, remove and seal rows (D8 to D10)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from ..core.allowed_addresses import read_addresses
-from ..core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
-from ..core.changes import drafted_change, key_fields
-from ..core.key_format import check_handle
-from ..core.key_search import matches
-from ..core.labels import check_creator, has_labels, read_labels
-from ..core.limits import read_own_limits
-from ..core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, resealed_key, sealed_by
-from ..errors import ConfigurationError
-from ..stores.answers import Page
-from ..stores.base import PAGE_AT_MOST, Store
-from ..stores.committed import committing, made_or_raised
-from ..stores.runtime.turns import turn
-from ..sync import pause
-from .cursors import check_limit, read_cursor, write_cursor
-from .key_changes import KeyChanges
-from .key_overview import READ_AT_ONCE, KeyOverview, Turn, order, position
-from .key_search import KeysFound, find, of_user
+from ...core.allowed_addresses import read_addresses
+from ...core.api_keys import ApiKey, KeyDetails, KeyState, Position, read_lifetime
+from ...core.changes import drafted_change, key_fields
+from ...core.key_format import check_handle
+from ...core.key_search import matches
+from ...core.labels import check_creator, has_labels, read_labels
+from ...core.limits import read_own_limits
+from ...core.row_seals import UNSEALED_ROWS, judge_seal, resealed_account, resealed_key, sealed_by
+from ...errors import ConfigurationError
+from ...stores.answers import Page
+from ...stores.base import PAGE_AT_MOST, Store
+from ...stores.committed import committing, made_or_raised
+from ...stores.runtime.turns import turn
+from ...sync import pause
+from ..cursors import check_limit, read_cursor, write_cursor
+from ..store_errors import asking
 from .new_keys import (
     CreatedKey,
     check_new_key,
@@ -31,7 +29,9 @@ from .new_keys import (
     refuse_problems,
     retry_taken_handles,
 )
-from .store_errors import asking
+from .overview import READ_AT_ONCE, KeyOverview, Turn, order, position
+from .rotation_and_revocation import KeyChanges
+from .search import KeysFound, find, of_user
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from lockgate.errors import InvalidRequest
 from lockgate.services.cursors import write_step
 from lockgate.testing.factories import Factory
 
-from .shared_stores import KINDS, MODES, Kind, driving, gate_on, shared_store
+from ..shared_stores import KINDS, MODES, Kind, driving, gate_on, shared_store
 
 PEPPER = b"a-pepper-of-these-tests-8f2c41d0"
 

@@ -4,11 +4,11 @@ import logging
 from time import monotonic
 from typing import Final
 
-from ..core.accounts import Account
-from ..core.bounded_dict import BoundedDict
-from ..core.digests import Peppers
-from ..core.row_seals import Rejected, Rejection, judge_seal, rejected_by_seal
-from ..events import Events
+from ...core.accounts import Account
+from ...core.bounded_dict import BoundedDict
+from ...core.digests import Peppers
+from ...core.row_seals import Rejected, Rejection, judge_seal, rejected_by_seal
+from ...events import Events
 
 _TOLD_AT_MOST: Final = 1000
 _AGAIN: Final = 60.0

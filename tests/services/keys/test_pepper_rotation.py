@@ -11,9 +11,9 @@ import pytest
 
 from lockgate import Event, Plan, PlanBook
 from lockgate.errors import KeyNotFound
-from lockgate.services import rejected_rows
+from lockgate.services.keys import rejected_rows
 
-from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
+from ..shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
 
 A, B = b"the first pepper of these tests 1", b"the second pepper of these tests"
 START: dict[str, Any] = {"peppers": [A]}

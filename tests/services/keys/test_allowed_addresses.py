@@ -17,7 +17,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
 from tests.servers import redis_server
 
-from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
+from ..shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
 
 HERE, ELSEWHERE = "192.0.2.7", "198.51.100.7"
 PEPPER = b"a pepper of the tests, 32 bytes."

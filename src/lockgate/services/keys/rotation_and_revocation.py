@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ..clock import Clock
-from ..core.allowed_addresses import read_addresses
-from ..core.api_keys import (
+from ...clock import Clock
+from ...core.allowed_addresses import read_addresses
+from ...core.api_keys import (
     DAYS_AT_MOST,
     NEVER,
     ApiKey,
@@ -23,21 +23,21 @@ from ..core.api_keys import (
     read_overlap,
     read_scopes,
 )
-from ..core.changes import drafted_change, key_differences
-from ..core.key_format import KeyFormat
-from ..core.labels import check_creator, read_labels
-from ..core.limits import OwnLimits, read_own_limits
-from ..core.row_seals import judge_seal, rejected_by_seal, resealed_key
-from ..core.scopes import Catalogue
-from ..core.timestamps import DAY, MILLISECOND, iso8601
-from ..errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
-from ..events import Events
-from ..stores.base import Store
-from ..stores.committed import committing, made_or_raised
+from ...core.changes import drafted_change, key_differences
+from ...core.key_format import KeyFormat
+from ...core.labels import check_creator, read_labels
+from ...core.limits import OwnLimits, read_own_limits
+from ...core.row_seals import judge_seal, rejected_by_seal, resealed_key
+from ...core.scopes import Catalogue
+from ...core.timestamps import DAY, MILLISECOND, iso8601
+from ...errors import InvalidRequest, KeyNotLive, KeyRotated, NotFound, Problem
+from ...events import Events
+from ...stores.base import Store
+from ...stores.committed import committing, made_or_raised
+from ..store_errors import asking
 from .new_keys import draft_key, drafted, refuse_problems, retry_taken_handles
 from .rejected_rows import RejectedRows
 from .retention import Retention
-from .store_errors import asking
 
 OVERLAP_DAYS: Final = 7.0
 """The default number of days for which a rotated key still works (D43)."""
@@ -131,7 +131,7 @@ class _Changes(NamedTuple):
 
 
 class KeyChanges:
-    """The operations on one key, a part of :class:`~lockgate.services.keys.Keys`."""
+    """The operations on one key, a part of :class:`~lockgate.services.keys.keys.Keys`."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class KeyChanges:
         Args:
             organization: its id.
             id: the key's.
-            name: as for :meth:`~lockgate.services.keys.Keys.create`; None: unchanged.
+            name: as for :meth:`~lockgate.services.keys.keys.Keys.create`; None: unchanged.
             scopes: as for ``create``, replacing all previous scopes; None: unchanged.
             expires_in_days: days from now, as for ``create``; None: it never expires, or with
                 the gate's ``max_age_days`` at that age. The expiry of a rotated key can only

@@ -1,0 +1,1 @@
+"""The keys of a gate: create, list, find, update, rotate, revoke and remove them."""
