@@ -72,7 +72,7 @@ AT_THE_EDGE = [
     *("tests/stores/redis/test_server_settings.py", "tests/stores/redis/test_forks.py"),
     *("tests/test_starlette.py", "tests/test_fastapi.py", "tests/test_flask.py"),
     *("tests/test_metrics.py", "tests/web/operations", "tests/web/test_matched_routes.py"),
-    *("tests/sessions", "tests/services/test_imported_keys.py", "tests/cli/test_db.py"),
+    *("tests/sessions", "tests/services/imports/test_imported_keys.py", "tests/cli/test_db.py"),
     *("tests/services/test_email_addresses.py", "tests/cli/test_keys.py"),
     *("tests/stores/cached", "tests/stores/test_change_logs.py", "tests/test_private_names.py"),
 ]

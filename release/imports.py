@@ -27,7 +27,7 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.opentelemetry": {"otel"},
     "lockgate.prometheus": {"prometheus"},
     "lockgate.quart": set(),
-    "lockgate.services.report_signatures": {"leaks", "jwt"},
+    "lockgate.services.leaks.report_signatures": {"leaks", "jwt"},
     "lockgate.sessions.jwks": {"jwt"},
     "lockgate.sessions.jwt": {"jwt"},
     "lockgate.stores.redis": {"redis"},

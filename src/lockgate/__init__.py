@@ -15,7 +15,7 @@ from .principal import Principal
 from .services.approval import RegistrationRequest
 from .services.concurrency import ConcurrencySlot
 from .services.hold_block import Hold
-from .services.leak_reports import LeakedKey, LeakReports
+from .services.leaks.leak_reports import LeakedKey, LeakReports
 from .services.registration import Registration
 from .stores import MemoryStore, Store, open_store
 from .sync import run

@@ -55,12 +55,12 @@ from .services.explanations import Explanation, Explanations, OpenExplanation
 from .services.forwarded_headers import ForwardedHeaders
 from .services.hold_block import Hold
 from .services.holds import Caller, Holds
-from .services.imported_keys import ImportedKeys
+from .services.imports.imported_keys import ImportedKeys
 from .services.keys.keys import Keys
 from .services.keys.rejected_rows import RejectedRows, seal_is_valid
 from .services.keys.retention import Retention
 from .services.keys.verified_key_cache import VerifiedKeyCache
-from .services.leak_reports import LeakedKeys, LeakReports
+from .services.leaks.leak_reports import LeakedKeys, LeakReports
 from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.rate_limit_status import LimitUsage, limit_usage

@@ -41,7 +41,7 @@ class Desk:
         self.options: dict[str, Any] = {}
         self._capsys = capsys
         monkeypatch.setattr("lockgate.cli.imports.gate_of", lambda *_: self.gate())
-        monkeypatch.setattr("lockgate.services.key_import.BATCH", 4)
+        monkeypatch.setattr("lockgate.services.imports.key_import.BATCH", 4)
 
     def gate(self) -> Gate:
         return Gate(

@@ -15,8 +15,8 @@ from click.core import ParameterSource
 from ..core.key_rows import COLUMNS, read_row
 from ..errors import ConfigurationError, InvalidRequest, StoreUnavailable
 from ..gate import Gate
-from ..services.imported_keys import OldKey
-from ..services.key_import import ImportReport, KeyImport, SkippedRow, SourceRow
+from ..services.imports.imported_keys import OldKey
+from ..services.imports.key_import import ImportReport, KeyImport, SkippedRow, SourceRow
 from .import_sources import RawRow, having, opened
 from .import_systems import SYSTEMS, KnownSystem
 from .output import json_option, plain, print_fields, print_json

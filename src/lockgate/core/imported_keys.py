@@ -3,7 +3,7 @@
 A key is found by its handle, as lockgate's keys are. The stored handle is a digest of the system's
 name and the key's handle, so it never equals another handle. The stored digest is the other
 system's. Fast digests are compared in the admission; slow ones are checked beforehand by
-:mod:`lockgate.services.imported_keys`.
+:mod:`lockgate.services.imports.imported_keys`.
 """
 
 import base64

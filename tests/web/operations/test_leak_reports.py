@@ -641,6 +641,6 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     for name in [name for name in sys.modules if name.startswith("cryptography.")]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "lockgate.services.report_signatures", raising=False)
+    monkeypatch.delitem(sys.modules, "lockgate.services.leaks.report_signatures", raising=False)
     with pytest.raises(ConfigurationError, match="leaks"):
         Gate(brand="acme", leak_reports=LeakReports(keys=Published()))

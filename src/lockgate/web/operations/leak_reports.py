@@ -10,7 +10,7 @@ from ...core.changes import Actor
 from ...core.rate_limit_headers import rate_limit_exceeded
 from ...errors import ReportNotAccepted
 from ...gate import Gate
-from ...services.leak_reports import REPORTS_AT_MOST, LeakedKeys, ReportedToken
+from ...services.leaks.leak_reports import REPORTS_AT_MOST, LeakedKeys, ReportedToken
 from ..bodies import read_body
 from ..request import RequestView, address_of
 from .operation import Call, Endpoint

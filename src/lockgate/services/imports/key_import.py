@@ -6,10 +6,10 @@ from enum import Enum
 from itertools import islice
 from typing import Final, NamedTuple
 
-from ..core.api_keys import ApiKey, KeyDraft, KeyState
-from ..errors import HandleTaken, InvalidRequest, KeyLimitReached
-from ..stores.committed import committing
-from ..sync import together
+from ...core.api_keys import ApiKey, KeyDraft, KeyState
+from ...errors import HandleTaken, InvalidRequest, KeyLimitReached
+from ...stores.committed import committing
+from ...sync import together
 from .imported_keys import ImportedKeys, OldKey
 
 BATCH: Final = 32

@@ -5,24 +5,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from ..clock import Clock
-from ..core.api_keys import NEVER, ApiKey, KeyDraft, KeyHistory, KeyState, read_name
-from ..core.changes import drafted_change, key_fields
-from ..core.digests import Digest, Peppers
-from ..core.imported_keys import SLOW, ImportedKeyFormat, ImportedToken
-from ..core.key_format import PREFIX_LENGTH
-from ..core.row_seals import resealed_key, sealed_draft
-from ..core.scopes import Catalogue
-from ..core.timestamps import MINUTE
-from ..errors import ConfigurationError, KeyNotFound
-from ..events import Events
-from ..stores.base import Store
-from ..stores.committed import collecting, committing
-from ..sync import outcome
-from .keys.new_keys import check_new_key
-from .password_checks import PasswordChecks
-from .password_hashes import PasswordHashes
-from .store_errors import asking
+from ...clock import Clock
+from ...core.api_keys import NEVER, ApiKey, KeyDraft, KeyHistory, KeyState, read_name
+from ...core.changes import drafted_change, key_fields
+from ...core.digests import Digest, Peppers
+from ...core.imported_keys import SLOW, ImportedKeyFormat, ImportedToken
+from ...core.key_format import PREFIX_LENGTH
+from ...core.row_seals import resealed_key, sealed_draft
+from ...core.scopes import Catalogue
+from ...core.timestamps import MINUTE
+from ...errors import ConfigurationError, KeyNotFound
+from ...events import Events
+from ...stores.base import Store
+from ...stores.committed import collecting, committing
+from ...sync import outcome
+from ..keys.new_keys import check_new_key
+from ..store_errors import asking
+from .password_checks import PasswordChecks, PasswordHashes
 
 _LONGEST_HANDLE: Final = 256
 _SHOWN_OF_TEXT: Final = 8

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from ..errors import LeakReportsUnavailable, ReportNotAccepted
-from ..events import Events, logger
-from ..stores.runtime.shared_fetch import NothingFetched, SharedFetch, Withdrawn
-from .host_calls import SignerKeys, result_of
+from ...errors import LeakReportsUnavailable, ReportNotAccepted
+from ...events import Events, logger
+from ...stores.runtime.shared_fetch import NothingFetched, SharedFetch, Withdrawn
+from ..host_calls import SignerKeys, result_of
 
 MAX_AGE: Final = 3600.0
 """Seconds after which the keys of the signers are read again."""

@@ -58,8 +58,7 @@ from lockgate.errors import (
     StoreUnavailable,
 )
 from lockgate.options import KeyOptions, StoreOptions, WebOptions
-from lockgate.services.password_checks import _AT_ONCE, PasswordChecks
-from lockgate.services.password_hashes import PasswordHashes
+from lockgate.services.imports.password_checks import _AT_ONCE, PasswordChecks, PasswordHashes
 from lockgate.web.shadow import Shadow
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 from tests.stores.forking import AT_FORK, in_a_child

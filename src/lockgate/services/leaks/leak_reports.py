@@ -10,26 +10,26 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
-from ..core.api_keys import ApiKey, KeyState
-from ..core.arguments import check_arguments
-from ..core.bounded_dict import BoundedDict
-from ..core.changes import Actor, acting
-from ..core.imported_keys import ImportedToken
-from ..core.key_format import KeyFormat
-from ..errors import (
+from ...core.api_keys import ApiKey, KeyState
+from ...core.arguments import check_arguments
+from ...core.bounded_dict import BoundedDict
+from ...core.changes import Actor, acting
+from ...core.imported_keys import ImportedToken
+from ...core.key_format import KeyFormat
+from ...errors import (
     ConfigurationError,
     InvalidFormat,
     KeyNotFound,
     LeakReportsUnavailable,
     NotFound,
 )
-from ..events import Events, logger
-from ..stores.base import Store
-from .host_calls import HostCalls, SignerKeys
-from .imported_keys import ImportedKeys
-from .keys.keys import Keys
-from .keys.rejected_rows import RejectedRows
-from .store_errors import asking
+from ...events import Events, logger
+from ...stores.base import Store
+from ..host_calls import HostCalls, SignerKeys
+from ..imports.imported_keys import ImportedKeys
+from ..keys.keys import Keys
+from ..keys.rejected_rows import RejectedRows
+from ..store_errors import asking
 
 REPORTS_AT_MOST: Final = 1000
 """Tokens in one report."""

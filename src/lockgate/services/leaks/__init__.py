@@ -1,0 +1,1 @@
+"""Reports of leaked keys by secret scanners."""
