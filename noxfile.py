@@ -73,7 +73,7 @@ AT_THE_EDGE = [
     *("tests/test_starlette.py", "tests/test_fastapi.py", "tests/test_flask.py"),
     *("tests/test_metrics.py", "tests/web/operations", "tests/web/test_matched_routes.py"),
     *("tests/sessions", "tests/services/imports/test_imported_keys.py", "tests/cli/test_db.py"),
-    *("tests/services/test_email_addresses.py", "tests/cli/test_keys.py"),
+    *("tests/services/accounts/test_email_addresses.py", "tests/cli/test_keys.py"),
     *("tests/stores/cached", "tests/stores/test_change_logs.py", "tests/test_private_names.py"),
 ]
 # What an old release and a new one of two dependencies tell each other is not about lockgate.

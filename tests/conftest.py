@@ -124,7 +124,11 @@ def late_pruning() -> Iterator[None]:
     By chance it could come between two charges that a test dates in the past, and remove the first.
     """
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("stores.sql.pruning", "services.keys.retention", "services.registration"):
+        for module in (
+            "stores.sql.pruning",
+            "services.keys.retention",
+            "services.accounts.registration",
+        ):
             patch.setattr(f"lockgate.{module}.expovariate", lambda _: 1.0)
         yield
 

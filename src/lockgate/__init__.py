@@ -12,11 +12,11 @@ from .errors import ConfigurationError, LockgateError, Refusal
 from .events import Event
 from .gate import Gate
 from .principal import Principal
-from .services.approval import RegistrationRequest
+from .services.accounts.approval import RegistrationRequest
+from .services.accounts.registration import Registration
 from .services.concurrency import ConcurrencySlot
 from .services.hold_block import Hold
 from .services.leaks.leak_reports import LeakedKey, LeakReports
-from .services.registration import Registration
 from .stores import MemoryStore, Store, open_store
 from .sync import run
 

@@ -48,6 +48,8 @@ from .errors import (
 from .events import Events, Observer, logger
 from .options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions
 from .principal import Principal
+from .services.accounts.registration import AgentAccounts, Registration
+from .services.accounts.session_access import SessionAccess
 from .services.anonymous_limits import AnonymousLimits
 from .services.change_log import Changes
 from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
@@ -65,8 +67,6 @@ from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.rate_limit_status import LimitUsage, limit_usage
 from .services.readiness import Readiness
-from .services.registration import AgentAccounts, Registration
-from .services.session_access import SessionAccess
 from .services.store_errors import asking, pair, unavailable
 from .services.subject_limits import SubjectLimits
 from .services.thresholds import Thresholds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockgate import Gate, Registration, run
-from lockgate.services.registration import Registered
+from lockgate.services.accounts.registration import Registered
 
 from .consoles import Console, make_gate
 

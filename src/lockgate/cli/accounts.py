@@ -7,8 +7,8 @@ import click
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
-from ..services.claims import Claimable
-from ..services.registration import AgentAccounts, Registered
+from ..services.accounts.claims import Claimable
+from ..services.accounts.registration import AgentAccounts, Registered
 from .keys import document_of
 from .organizations import Use, own_limit_options, print_status, status_after
 from .output import json_option, print_fields, print_json

@@ -4,8 +4,8 @@ from typing import Final
 from urllib.parse import quote
 
 from ..errors import AgentsOnly, CrossSiteRequest, Header, NotFound, Refusal
-from ..services.claims import Claimable
-from ..services.registration import AgentAccounts
+from ..services.accounts.claims import Claimable
+from ..services.accounts.registration import AgentAccounts
 from ..web.operations.accounts import session_header
 from ..web.operations.operation import Reply
 from ..web.request import address_of

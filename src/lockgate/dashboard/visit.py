@@ -24,7 +24,7 @@ from ..errors import (
     SessionRequired,
 )
 from ..gate import Gate
-from ..services import acting_organization
+from ..services.accounts import acting_organization
 from ..services.keys.new_keys import creator_of
 from ..services.store_errors import asking
 from ..sessions import Session, verifies_offline

@@ -23,8 +23,8 @@ from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..errors import ConfigurationError
 from ..events import logger
 from ..gate import Gate
+from ..services.accounts.registration import Registration
 from ..services.rate_limit_status import LimitUsage
-from ..services.registration import Registration
 from ..sessions import SESSION_COOKIE, SignedCookie
 from ..stores.answers import CREATED, NO_KEYS
 from ..sync import run

@@ -22,7 +22,7 @@ from ..events import Events
 from ..stores.base import Store
 from ..stores.runtime.background import BackgroundTask
 from ..sync import together
-from .agent_sessions import Agents, AgentSession
+from .accounts.agent_sessions import Agents, AgentSession
 from .store_errors import asking
 
 _OFTEN: Final = 2

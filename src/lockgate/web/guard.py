@@ -28,7 +28,7 @@ from ..errors import (
 from ..events import OnceAMinute, logger
 from ..gate import Gate
 from ..principal import Principal
-from ..services.acting_organization import acting
+from ..services.accounts.acting_organization import acting
 from ..services.concurrency import ConcurrencySlot
 from ..sessions import verifies_offline
 from .cached_responses import CachedResponses

@@ -15,7 +15,7 @@ from ..errors import (
 )
 from ..gate import Gate
 from ..principal import Principal
-from ..services.agent_sessions import AgentSession
+from ..services.accounts.agent_sessions import AgentSession
 from ..services.store_errors import asking
 from ..sessions import Session, SessionVerifier, session_cookie
 from ..sessions.session import LONGEST_COOKIE

@@ -13,11 +13,11 @@ from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import checksum
 from lockgate.errors import ClaimRefused, KeyNotFound, NoOrganization, TokenNotAccepted
 from lockgate.options import KeyOptions
-from lockgate.services.acting_organization import acting
+from lockgate.services.accounts.acting_organization import acting
 from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.sessions import Session
 
-from ..accounting import ADDRESS, EMAIL, Office, person
+from ..accounts.accounting import ADDRESS, EMAIL, Office, person
 
 OLD, NEW = b"an older pepper of the tests", b"a newer pepper of the tests"
 

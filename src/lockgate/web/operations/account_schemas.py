@@ -11,9 +11,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from ...core.accounts import read_company
 from ...core.timestamps import iso8601
 from ...events import Events
-from ...services.approval import read_proof
-from ...services.claims import Claimable
-from ...services.email_addresses import read_email
+from ...services.accounts.approval import read_proof
+from ...services.accounts.claims import Claimable
+from ...services.accounts.email_addresses import read_email
 from ..request import RequestView
 from .schemas import In, KeyInList, Out, display_name, fail, listed, written_instant
 

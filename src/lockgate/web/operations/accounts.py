@@ -5,8 +5,8 @@ from typing import Final
 from ...core.access_rule import Rule
 from ...errors import AgentsOnly, Header
 from ...gate import Gate
-from ...services.claims import LISTED, LISTED_AT_MOST
-from ...services.registration import AgentAccounts
+from ...services.accounts.claims import LISTED, LISTED_AT_MOST
+from ...services.accounts.registration import AgentAccounts
 from ..bodies import read_body
 from ..queries import Parameter, read_number, read_query
 from ..request import address_of

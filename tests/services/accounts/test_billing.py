@@ -13,7 +13,7 @@ import pytest
 from lockgate import Event, run
 from lockgate.core.accounts import Account
 from lockgate.events import Events
-from lockgate.services.billing import Billing
+from lockgate.services.accounts.billing import Billing
 
 ACCOUNT = Account("org_1", "an agent", "ada@example.com", None, "handle", "sha256", b"", None, 0)
 DASHBOARD = "https://console.example.com"

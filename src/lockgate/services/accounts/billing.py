@@ -5,9 +5,9 @@ from collections.abc import Awaitable
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from ..core.accounts import Account
-from ..events import Events
-from .host_calls import HostCalls
+from ...core.accounts import Account
+from ...events import Events
+from ..host_calls import HostCalls
 
 _LONGEST_URL: Final = 2048
 

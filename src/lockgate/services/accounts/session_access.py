@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from inspect import isawaitable, iscoroutine, iscoroutinefunction
 from typing import Final, Literal, TypeVar, cast
 
-from ..core.bounded_dict import BoundedDict
-from ..core.imported_keys import ImportedKeyFormat
-from ..core.key_format import HEADER_LENGTH
-from ..core.scopes import Catalogue, not_granted
-from ..errors import ConfigurationError, InsufficientScope, InvalidFormat, StepUpRequired
-from ..events import logger
-from ..sessions import Session, SessionOptions, SessionVerifier, SignedCookie, StepUpRequest
-from ..sessions.options import ROLES
-from ..sync import loop_runs
-from .keys.new_keys import check_new_key
+from ...core.bounded_dict import BoundedDict
+from ...core.imported_keys import ImportedKeyFormat
+from ...core.key_format import HEADER_LENGTH
+from ...core.scopes import Catalogue, not_granted
+from ...errors import ConfigurationError, InsufficientScope, InvalidFormat, StepUpRequired
+from ...events import logger
+from ...sessions import Session, SessionOptions, SessionVerifier, SignedCookie, StepUpRequest
+from ...sessions.options import ROLES
+from ...sync import loop_runs
+from ..keys.new_keys import check_new_key
+from ..store_errors import pair
 from .registration import Registration
-from .store_errors import pair
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ from lockgate.errors import (
     RegistrationRefused,
     RegistrationUnavailable,
 )
-from lockgate.services.approval import PROOF_LENGTH
+from lockgate.services.accounts.approval import PROOF_LENGTH
 
 from .accounting import ADDRESS, EMAIL, Office
 

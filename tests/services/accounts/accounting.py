@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lockgate import Event, Gate, MemoryStore, Registration, Store, run
-from lockgate.services.registration import AgentAccounts, Registered
+from lockgate.services.accounts.registration import AgentAccounts, Registered
 from lockgate.sessions import Session, SignedCookie
 
-from ..stores.making import HandClock
+from ...stores.making import HandClock
 
 SECRET = "a session secret of the tests"
 ORIGIN = "https://console.example.com"

@@ -11,7 +11,7 @@ import pytest
 from lockgate import Gate, MemoryStore, Registration, run
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import ClaimRefused, KeyNotFound, StoreUnavailable, TokenNotAccepted
-from lockgate.services import registration as flows
+from lockgate.services.accounts import registration as flows
 from lockgate.sessions import SignedCookie
 from lockgate.stores.runtime import background
 from tests.patience import SECONDS

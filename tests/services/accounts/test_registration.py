@@ -17,12 +17,12 @@ from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import HandleTaken, InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.services.registration import Registered
+from lockgate.services.accounts.registration import Registered
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
 from lockgate.stores.resilience.local_limits import Fallback
 
-from ..stores.making import at_once
+from ...stores.making import at_once
 from .accounting import ADDRESS, EMAIL, ORIGIN, SECRET, Office, person
 
 FULL_KEY = re.compile(r"acme_live_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")

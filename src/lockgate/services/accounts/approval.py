@@ -4,10 +4,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, TypeAlias
 
-from ..core.accounts import AccountType
-from ..errors import RegistrationRefused, RegistrationUnavailable
-from ..events import Events, logger
-from .host_calls import HostCalls
+from ...core.accounts import AccountType
+from ...errors import RegistrationRefused, RegistrationUnavailable
+from ...events import Events, logger
+from ..host_calls import HostCalls
 
 PROOF_LENGTH: Final = 4096
 """The maximum length of a proof, in characters."""

@@ -2,23 +2,23 @@
 
 from typing import Final, NamedTuple
 
-from ..clock import Clock, wall_clock
-from ..core.accounts import Account
-from ..core.key_format import KeyFormat, Token
-from ..core.plans import Plan
-from ..core.rate_limit_headers import rate_limit_exceeded
-from ..core.row_seals import is_current, resealed_account
-from ..core.timestamps import HOUR, SECOND
-from ..errors import InvalidFormat, SessionInvalid, TokenNotAccepted
-from ..events import Events
-from ..sessions import Session, SessionVerifier, verifies_offline
-from ..sessions.agent_cookie import AgentCookie, AgentTicket
-from ..stores.base import IoMode, Store
-from ..stores.committed import committing
-from .anonymous_limits import AnonymousLimits
-from .keys.rejected_rows import RejectedRows, seal_is_valid
-from .quotas import Quota
-from .store_errors import asking, unavailable
+from ...clock import Clock, wall_clock
+from ...core.accounts import Account
+from ...core.key_format import KeyFormat, Token
+from ...core.plans import Plan
+from ...core.rate_limit_headers import rate_limit_exceeded
+from ...core.row_seals import is_current, resealed_account
+from ...core.timestamps import HOUR, SECOND
+from ...errors import InvalidFormat, SessionInvalid, TokenNotAccepted
+from ...events import Events
+from ...sessions import Session, SessionVerifier, verifies_offline
+from ...sessions.agent_cookie import AgentCookie, AgentTicket
+from ...stores.base import IoMode, Store
+from ...stores.committed import committing
+from ..anonymous_limits import AnonymousLimits
+from ..keys.rejected_rows import RejectedRows, seal_is_valid
+from ..quotas import Quota
+from ..store_errors import asking, unavailable
 
 FAILURES_PER_HOUR: Final = 20
 """Refused tokens that one client address may send."""

@@ -5,15 +5,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
-from ..clock import Clock
-from ..core.client_address import network_of
-from ..core.digests import Peppers
-from ..core.timestamps import DAY, HOUR
-from ..errors import RateLimitExceeded
-from ..events import Events, OnceAMinute
-from ..stores.base import Store
+from ...clock import Clock
+from ...core.client_address import network_of
+from ...core.digests import Peppers
+from ...core.timestamps import DAY, HOUR
+from ...errors import RateLimitExceeded
+from ...events import Events, OnceAMinute
+from ...stores.base import Store
+from ..quotas import Quota
 from .approval import RegistrationRequest
-from .quotas import Quota
 
 _WHOLE_SERVICE: Final = "all"
 

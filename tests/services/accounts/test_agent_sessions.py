@@ -15,10 +15,10 @@ from lockgate.core.digests import Digest
 from lockgate.core.key_format import checksum
 from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.errors import InvalidFormat, RateLimitExceeded, StoreUnavailable, TokenNotAccepted
-from lockgate.services.agent_sessions import FAILURES_PER_HOUR, SIGN_INS_PER_HOUR
+from lockgate.services.accounts.agent_sessions import FAILURES_PER_HOUR, SIGN_INS_PER_HOUR
 from lockgate.sessions import Session, SignedCookie
 
-from ..stores.making import HandClock
+from ...stores.making import HandClock
 from .accounting import ADDRESS, PEPPER, SECRET, Office, person
 
 

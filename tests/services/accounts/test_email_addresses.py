@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.services.email_addresses import is_same_email, read_email
+from lockgate.services.accounts.email_addresses import is_same_email, read_email
 
 KELVIN = "\u212a"
 SENTENCE = "Use a plain e-mail address with a dotted domain, such as ada@example.com."

@@ -3,25 +3,25 @@
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from ..clock import Clock
-from ..core.accounts import USER_LENGTH, Account
-from ..core.api_keys import ApiKey, Position
-from ..core.changes import Actor, current_actor, drafted_change
-from ..core.digests import Peppers
-from ..core.plans import is_id
-from ..core.row_seals import resealed_account
-from ..core.sealed_texts import TextSeal
-from ..core.timestamps import MINUTE
-from ..errors import ClaimRefused, InvalidRequest, Problem
-from ..events import Events
-from ..sessions import Session
-from ..stores.base import Store
-from ..stores.committed import committing, read_after_commit
+from ...clock import Clock
+from ...core.accounts import USER_LENGTH, Account
+from ...core.api_keys import ApiKey, Position
+from ...core.changes import Actor, current_actor, drafted_change
+from ...core.digests import Peppers
+from ...core.plans import is_id
+from ...core.row_seals import resealed_account
+from ...core.sealed_texts import TextSeal
+from ...core.timestamps import MINUTE
+from ...errors import ClaimRefused, InvalidRequest, Problem
+from ...events import Events
+from ...sessions import Session
+from ...stores.base import Store
+from ...stores.committed import committing, read_after_commit
+from ..keys.keys import sample
+from ..keys.rejected_rows import RejectedRows, seal_is_valid
+from ..quotas import Quota
+from ..store_errors import asking
 from .email_addresses import is_same_email, read_email
-from .keys.keys import sample
-from .keys.rejected_rows import RejectedRows, seal_is_valid
-from .quotas import Quota
-from .store_errors import asking
 
 ASKED_PER_MINUTE: Final = 60
 """Claims and lists of claimable accounts for one user: each list reads many keys."""

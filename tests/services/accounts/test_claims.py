@@ -18,11 +18,11 @@ from lockgate.errors import (
     StoreUnavailable,
     TokenNotAccepted,
 )
-from lockgate.services.acting_organization import acting
-from lockgate.services.claims import ASKED_PER_MINUTE
+from lockgate.services.accounts.acting_organization import acting
+from lockgate.services.accounts.claims import ASKED_PER_MINUTE
 from lockgate.sessions import Session
 
-from ..stores.making import at_once
+from ...stores.making import at_once
 from .accounting import ADDRESS, EMAIL, Office, person
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from ..core.accounts import USER_LENGTH, Account, may_be_registered
-from ..core.plans import is_id
-from ..errors import NoOrganization
-from ..events import Events
-from ..sessions import Session
-from ..stores.base import Store
-from .store_errors import asking
+from ...core.accounts import USER_LENGTH, Account, may_be_registered
+from ...core.plans import is_id
+from ...errors import NoOrganization
+from ...events import Events
+from ...sessions import Session
+from ...stores.base import Store
+from ..store_errors import asking
 
 
 async def acting(

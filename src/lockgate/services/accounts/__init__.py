@@ -1,0 +1,1 @@
+"""Accounts of agents and people: registration, approval, billing, claims and sessions."""
