@@ -50,7 +50,6 @@ from .options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOpti
 from .principal import Principal
 from .services.accounts.registration import AgentAccounts, Registration
 from .services.accounts.session_access import SessionAccess
-from .services.anonymous_limits import AnonymousLimits
 from .services.change_log import Changes
 from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.explanations import Explanation, Explanations, OpenExplanation
@@ -63,15 +62,16 @@ from .services.keys.rejected_rows import RejectedRows, seal_is_valid
 from .services.keys.retention import Retention
 from .services.keys.verified_key_cache import VerifiedKeyCache
 from .services.leaks.leak_reports import LeakedKeys, LeakReports
+from .services.limits.anonymous_limits import AnonymousLimits
+from .services.limits.subject_limits import SubjectLimits
 from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
-from .services.rate_limit_status import LimitUsage, limit_usage
 from .services.readiness import Readiness
 from .services.store_errors import asking, pair, unavailable
-from .services.subject_limits import SubjectLimits
-from .services.thresholds import Thresholds
-from .services.usage import UsageReport, report
-from .services.usage_recorder import UsageRecorder
+from .services.usage.rate_limit_status import LimitUsage, limit_usage
+from .services.usage.recorder import UsageRecorder
+from .services.usage.reports import UsageReport, report
+from .services.usage.thresholds import Thresholds
 from .sessions import Session, SessionOptions, SessionVerifier
 from .stores.answers import Admission, Verdict
 from .stores.base import Store

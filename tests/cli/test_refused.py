@@ -14,7 +14,7 @@ from lockgate.cli import main
 from lockgate.core.timestamps import HOUR, MINUTE
 from lockgate.core.usage_history import UsageHistory
 from lockgate.errors import InsufficientScope, KeyRevoked, RateLimitExceeded
-from lockgate.services.most_refused import Period, most_refused
+from lockgate.services.usage.most_refused import Period, most_refused
 from lockgate.stores.answers import HistoryOwner
 from tests.services.shared_stores import KINDS, gate_on, shared_store
 

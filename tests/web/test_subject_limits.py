@@ -31,8 +31,8 @@ from lockgate import (
 from lockgate.core.digests import Peppers
 from lockgate.core.sliding_window import Reading
 from lockgate.errors import RateLimitExceeded
-from lockgate.services import subject_limits
-from lockgate.services.subject_limits import SubjectLimits
+from lockgate.services.limits import subject_limits
+from lockgate.services.limits.subject_limits import SubjectLimits
 from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
 from lockgate.web.guard import Guard

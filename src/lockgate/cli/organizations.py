@@ -17,7 +17,7 @@ from ..errors import InvalidRequest, Problem, StoreError, StoreUnavailable
 from ..gate import Gate
 from ..services.explanations import LeasesExplanation, leases_of
 from ..services.organizations import OrganizationPage, OwnLimits
-from ..services.rate_limit_status import LimitUsage, WindowUsage, status_of
+from ..services.usage.rate_limit_status import LimitUsage, WindowUsage, status_of
 from ..stores.answers import UnreadableState
 from ..stores.committed import read_after_commit
 from ..stores.resilience.failures import is_outage, kind_of

@@ -7,7 +7,7 @@ import click
 
 from ..core.timestamps import iso8601
 from ..core.usage_history import Last
-from ..services.most_refused import MostRefused, Period, RefusedKey, most_refused
+from ..services.usage.most_refused import MostRefused, Period, RefusedKey, most_refused
 from .output import json_option, print_json, print_table, progress
 from .settings import call, gate_of, gate_option, store_option
 

@@ -10,7 +10,7 @@ from ..core.api_keys import ApiKey
 from ..core.timestamps import SECOND, iso8601
 from ..core.usage_history import By, Last
 from ..gate import Gate
-from ..services.usage import UsageReport
+from ..services.usage.reports import UsageReport
 from .output import json_option, print_fields, print_json, print_table, progress
 from .settings import call, gate_of, gate_option, organization_argument, store_option
 

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..core.timestamps import DAY, HOUR, MINUTE
 from ..core.usage_history import By, Cell
-from ..services.usage import UsageReport
+from ..services.usage.reports import UsageReport
 from .moments import Moment, moment_of
 
 if TYPE_CHECKING:

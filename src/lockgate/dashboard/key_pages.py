@@ -12,7 +12,7 @@ from ..core.key_search import looks_like_key
 from ..core.timestamps import SECOND
 from ..core.usage_history import By, Last
 from ..errors import KeyNotLive, NotFound
-from ..services.usage import UsageReport
+from ..services.usage.reports import UsageReport
 from ..web.operations.operation import Reply
 from .charts import SPANS, chart_of, spans
 from .key_rows import KeyRows, Marks, row_of

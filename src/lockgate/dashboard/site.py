@@ -18,7 +18,7 @@ except ModuleNotFoundError as missing:
 from ..core.timestamps import MINUTE
 from ..errors import ConfigurationError, Header
 from ..gate import Gate
-from ..services.quotas import Quota
+from ..services.limits.quotas import Quota
 from ..web.operations.operation import Reply
 from .forms import FormTokens
 from .options import Operator, Options, brand_of, texts_of

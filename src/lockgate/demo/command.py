@@ -24,7 +24,7 @@ from ..errors import ConfigurationError
 from ..events import logger
 from ..gate import Gate
 from ..services.accounts.registration import Registration
-from ..services.rate_limit_status import LimitUsage
+from ..services.usage.rate_limit_status import LimitUsage
 from ..sessions import SESSION_COOKIE, SignedCookie
 from ..stores.answers import CREATED, NO_KEYS
 from ..sync import run

@@ -30,7 +30,7 @@ from .organizations import Organizations
 from .renewed_block import BEATS, BEATS_IN_TROUBLE, Pair, RenewedBlock
 from .shielded import Finishing
 from .store_errors import asking
-from .usage_recorder import UsageRecorder
+from .usage.recorder import UsageRecorder
 
 Holder = Principal | str
 """The holder of a slot: a principal, with its plan, or the id of an organization."""

@@ -36,8 +36,8 @@ from ..stores.resilience.failures import is_outage
 from .holds import Holds
 from .keys.keys import sample
 from .keys.rejected_rows import REMEDIES
+from .limits.subject_limits import SubjectLimits
 from .store_errors import asking, unavailable
-from .subject_limits import SubjectLimits
 
 _KEYS_SHOWN: Final = 25
 _UNREAD: Final = "The store of the windows does not answer. Until it does,"

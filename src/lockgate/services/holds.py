@@ -39,7 +39,7 @@ from .hold_block import Hold, HoldNames, Used, used_of
 from .late_settlements import LateSettlements
 from .shielded import Finishing
 from .store_errors import asking
-from .usage_recorder import UsageRecorder
+from .usage.recorder import UsageRecorder
 
 Caller = Principal | str
 """The caller that holds units: a principal, or the id of an organization."""

@@ -10,7 +10,7 @@ from lockgate import MemoryStore, run
 from lockgate.core.sliding_window import empty_state, hit
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.services.anonymous_limits import AnonymousLimits
+from lockgate.services.limits.anonymous_limits import AnonymousLimits
 from lockgate.stores.resilience.circuit_breaker import CircuitBreaker
 from lockgate.stores.resilience.deadlines import Threads, within
 from lockgate.stores.resilience.local_limits import LocalLimits

@@ -15,9 +15,9 @@ from ...sessions import Session, SessionVerifier, verifies_offline
 from ...sessions.agent_cookie import AgentCookie, AgentTicket
 from ...stores.base import IoMode, Store
 from ...stores.committed import committing
-from ..anonymous_limits import AnonymousLimits
 from ..keys.rejected_rows import RejectedRows, seal_is_valid
-from ..quotas import Quota
+from ..limits.anonymous_limits import AnonymousLimits
+from ..limits.quotas import Quota
 from ..store_errors import asking, unavailable
 
 FAILURES_PER_HOUR: Final = 20

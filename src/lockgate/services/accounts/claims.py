@@ -19,7 +19,7 @@ from ...stores.base import Store
 from ...stores.committed import committing, read_after_commit
 from ..keys.keys import sample
 from ..keys.rejected_rows import RejectedRows, seal_is_valid
-from ..quotas import Quota
+from ..limits.quotas import Quota
 from ..store_errors import asking
 from .email_addresses import is_same_email, read_email
 

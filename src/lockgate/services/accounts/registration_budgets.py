@@ -12,7 +12,7 @@ from ...core.timestamps import DAY, HOUR
 from ...errors import RateLimitExceeded
 from ...events import Events, OnceAMinute
 from ...stores.base import Store
-from ..quotas import Quota
+from ..limits.quotas import Quota
 from .approval import RegistrationRequest
 
 _WHOLE_SERVICE: Final = "all"

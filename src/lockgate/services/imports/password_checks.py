@@ -28,7 +28,7 @@ from ...core.plans import Plan
 from ...core.rate_limit_headers import rate_limit_exceeded
 from ...errors import ConfigurationError, StoreUnavailable
 from ...stores.runtime.process_hooks import after_fork_in_child
-from ..anonymous_limits import AnonymousLimits
+from ..limits.anonymous_limits import AnonymousLimits
 
 FAILURES: Final = Plan("unproven", rpm=10, rph=100, rpd=500, concurrent=0)
 """The budget of wrong imported keys of one client address."""

@@ -14,7 +14,7 @@ from ...core.timestamps import iso8601
 from ...errors import StoreUnavailable
 from ...events import Events
 from ...gate import Gate
-from ...services.rate_limit_status import Status
+from ...services.usage.rate_limit_status import Status
 from ...stores.resilience.failures import kind_of
 from ..request import RequestView
 

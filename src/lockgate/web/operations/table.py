@@ -22,8 +22,8 @@ from ...errors import (
 from ...gate import Gate
 from ...principal import Principal
 from ...services.keys.new_keys import creator_of
-from ...services.rate_limit_status import status_of
 from ...services.store_errors import asking
+from ...services.usage.rate_limit_status import status_of
 from ...stores.committed import collecting
 from ..bodies import read_body, require_json
 from ..error_bodies import error_body

@@ -10,8 +10,8 @@ from lockgate import Plan
 from lockgate.core.plans import ANONYMOUS
 from lockgate.core.timestamps import DAY, HOUR, MINUTE
 from lockgate.errors import StoreUnavailable
-from lockgate.services import anonymous_limits as module
-from lockgate.services.anonymous_limits import AnonymousLimits
+from lockgate.services.limits import anonymous_limits as module
+from lockgate.services.limits.anonymous_limits import AnonymousLimits
 from tests.stores.making import NOW, HandClock, at_once
 
 PLAN = Plan("anonymous", rpm=3, rph=5, rpd=100, concurrent=0)

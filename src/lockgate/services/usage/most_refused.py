@@ -6,14 +6,14 @@ from contextlib import aclosing
 from heapq import nlargest
 from typing import Final, Literal, NamedTuple
 
-from ..core.api_keys import ApiKey, KeyState, Position
-from ..core.timestamps import DAY, HOUR, MINUTE
-from ..core.usage_history import LEVELS, By, Last, UsageHistory, by_status
-from ..errors import ConfigurationError
-from ..stores.answers import HistoryOwner
-from ..stores.base import Store
-from ..sync import pause, together
-from .organizations import Organizations
+from ...core.api_keys import ApiKey, KeyState, Position
+from ...core.timestamps import DAY, HOUR, MINUTE
+from ...core.usage_history import LEVELS, By, Last, UsageHistory, by_status
+from ...errors import ConfigurationError
+from ...stores.answers import HistoryOwner
+from ...stores.base import Store
+from ...sync import pause, together
+from ..organizations import Organizations
 
 Period = Literal["minute", "hour", "day"]
 

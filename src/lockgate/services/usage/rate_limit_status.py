@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from ..core.limit_windows import LimitWindows
-from ..core.plans import Plan
-from ..core.sliding_window import Reading
+from ...core.limit_windows import LimitWindows
+from ...core.plans import Plan
+from ...core.sliding_window import Reading
 
 
 class WindowUsage(NamedTuple):

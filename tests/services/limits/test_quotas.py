@@ -13,9 +13,9 @@ from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.events import Events
-from lockgate.services.quotas import Quota
+from lockgate.services.limits.quotas import Quota
 
-from ..stores.making import HandClock
+from ...stores.making import HandClock
 
 PEPPERS = Peppers([b"a pepper of the tests"])
 

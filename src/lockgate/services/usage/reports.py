@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ..core.usage_history import LEVELS, By, Cell, Last, by_status
-from ..errors import ConfigurationError
-from ..stores.answers import HistoryOwner
-from ..stores.base import Store
+from ...core.usage_history import LEVELS, By, Cell, Last, by_status
+from ...errors import ConfigurationError
+from ...stores.answers import HistoryOwner
+from ...stores.base import Store
 
 
 class UsageReport(NamedTuple):

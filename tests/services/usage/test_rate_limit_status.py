@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockgate import Plan
 from lockgate.core.sliding_window import empty_state, hit, peek
-from lockgate.services.rate_limit_status import Status, WindowUsage, status_of
+from lockgate.services.usage.rate_limit_status import Status, WindowUsage, status_of
 from tests.stores.making import NOW
 
 

@@ -23,7 +23,7 @@ from lockgate.sessions import Session
 from tests.stores.making import HandClock
 from tests.web.driving import Bench, ask
 
-from .shared_stores import EVERY_KIND, gate_on, shared_store
+from ..shared_stores import EVERY_KIND, gate_on, shared_store
 
 FREE = PlanBook([Plan("free", rpm=10, rph=30, rpd=None, concurrent=1)])
 

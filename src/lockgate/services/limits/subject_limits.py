@@ -5,19 +5,19 @@ from functools import lru_cache
 from logging import WARNING
 from typing import Final
 
-from ..clock import Clock, wall_clock
-from ..core.client_address import network_of
-from ..core.digests import Peppers
-from ..core.hashed_windows import HashedWindows, RecentOwners
-from ..core.limit_windows import LimitWindows
-from ..core.limits import Limit, windows_of
-from ..core.rate_limit_headers import rate_limit_exceeded
-from ..core.sliding_window import Reading, Window, empty_state, hit, times
-from ..core.timestamps import HOUR
-from ..events import Events, OnceAMinute
-from ..stores.base import Store
-from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
-from .store_errors import asking
+from ...clock import Clock, wall_clock
+from ...core.client_address import network_of
+from ...core.digests import Peppers
+from ...core.hashed_windows import HashedWindows, RecentOwners
+from ...core.limit_windows import LimitWindows
+from ...core.limits import Limit, windows_of
+from ...core.rate_limit_headers import rate_limit_exceeded
+from ...core.sliding_window import Reading, Window, empty_state, hit, times
+from ...core.timestamps import HOUR
+from ...events import Events, OnceAMinute
+from ...stores.base import Store
+from ...stores.runtime.process_hooks import after_fork_in_child, own_lock
+from ..store_errors import asking
 
 NEW_AN_HOUR: Final = 10_000
 """The most subjects of one limit that a process has not counted lately and yet brings to the store,

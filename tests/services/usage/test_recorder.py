@@ -28,7 +28,7 @@ from lockgate.errors import (
     Refusal,
     StoreUnavailable,
 )
-from lockgate.services import usage_recorder
+from lockgate.services.usage import recorder as usage_recorder
 from lockgate.sessions import Session
 from lockgate.stores.answers import HistoryOwner, OutcomeUnknown, StoreError, UsageBatch
 from lockgate.stores.resilience.deadlines import TooManyCalls
@@ -37,7 +37,7 @@ from tests.stores.forking import AT_FORK, in_a_child
 from tests.stores.making import HandClock
 from tests.web.driving import Bench, ask
 
-from .shared_stores import KINDS, MODES, Drive, Kind, driving, gate_on, shared_store
+from ..shared_stores import KINDS, MODES, Drive, Kind, driving, gate_on, shared_store
 
 SMALL = PlanBook([Plan("free", rpm=3, rph=100, rpd=None, concurrent=1)])
 BIG = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])

@@ -2,14 +2,14 @@
 
 from typing import Final
 
-from ..clock import Clock
-from ..core.digests import Peppers
-from ..core.rate_limit_headers import rate_limit_exceeded
-from ..core.sliding_window import Reading, Window
-from ..errors import RateLimitExceeded
-from ..events import Events
-from ..stores.base import Store
-from .store_errors import asking
+from ...clock import Clock
+from ...core.digests import Peppers
+from ...core.rate_limit_headers import rate_limit_exceeded
+from ...core.sliding_window import Reading, Window
+from ...errors import RateLimitExceeded
+from ...events import Events
+from ...stores.base import Store
+from ..store_errors import asking
 
 
 class Quota:

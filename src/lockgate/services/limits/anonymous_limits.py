@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from ..clock import Clock, wall_clock
-from ..core.client_address import network_of
-from ..core.plans import Plan
-from ..core.sliding_window import Reading, Window, times
-from ..errors import StoreUnavailable
-from ..stores.memory.windows import LocalWindows
-from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
+from ...clock import Clock, wall_clock
+from ...core.client_address import network_of
+from ...core.plans import Plan
+from ...core.sliding_window import Reading, Window, times
+from ...errors import StoreUnavailable
+from ...stores.memory.windows import LocalWindows
+from ...stores.runtime.process_hooks import after_fork_in_child, own_lock
 
 _ADDRESSES_AT_MOST: Final = 25_000
 _SPENT_AT_MOST: Final = 5_000

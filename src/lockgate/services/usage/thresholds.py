@@ -4,10 +4,10 @@ import logging
 from operator import ge
 from typing import Final
 
-from ..core.bounded_dict import BoundedDict
-from ..core.thresholds import crossings
-from ..events import Events
-from ..principal import Principal
+from ...core.bounded_dict import BoundedDict
+from ...core.thresholds import crossings
+from ...events import Events
+from ...principal import Principal
 
 _TOLD_AT_MOST: Final = 10_000
 

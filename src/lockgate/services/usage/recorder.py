@@ -9,23 +9,23 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final, TypeVar, cast
 
-from ..clock import Clock, wall_clock
-from ..core.client_address import budget_of
-from ..core.limit_windows import LimitWindows
-from ..core.timestamps import MINUTE
-from ..core.usage_history import UsageHistory, kind_of_limit
-from ..errors import ConfigurationError, RateLimitExceeded, Refusal
-from ..events import Events, logger
-from ..principal import Principal
-from ..stores.answers import HistoryOwner
-from ..stores.base import Store
-from ..stores.resilience.failures import is_outage, traceback_of
-from ..stores.resilience.store import ResilientStore
-from ..stores.resilience.wrapping import Wrapper
-from ..stores.runtime.background import BackgroundTask
-from ..stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
-from ..stores.usage_batches import BatchWriter
-from ..sync import run
+from ...clock import Clock, wall_clock
+from ...core.client_address import budget_of
+from ...core.limit_windows import LimitWindows
+from ...core.timestamps import MINUTE
+from ...core.usage_history import UsageHistory, kind_of_limit
+from ...errors import ConfigurationError, RateLimitExceeded, Refusal
+from ...events import Events, logger
+from ...principal import Principal
+from ...stores.answers import HistoryOwner
+from ...stores.base import Store
+from ...stores.resilience.failures import is_outage, traceback_of
+from ...stores.resilience.store import ResilientStore
+from ...stores.resilience.wrapping import Wrapper
+from ...stores.runtime.background import BackgroundTask
+from ...stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
+from ...stores.usage_batches import BatchWriter
+from ...sync import run
 
 Client = TypeVar("Client")
 

@@ -1,0 +1,1 @@
+"""Limits of owners other than organizations: client addresses, users and e-mails."""

@@ -1,0 +1,1 @@
+"""The usage of keys and organizations: count it, report it, and tell when a limit is near."""
