@@ -14,9 +14,9 @@ from .gate import Gate
 from .principal import Principal
 from .services.accounts.approval import RegistrationRequest
 from .services.accounts.registration import Registration
-from .services.concurrency import ConcurrencySlot
-from .services.hold_block import Hold
 from .services.leaks.leak_reports import LeakedKey, LeakReports
+from .services.reservations.hold_block import Hold
+from .services.reservations.slots import ConcurrencySlot
 from .stores import MemoryStore, Store, open_store
 from .sync import run
 

@@ -51,11 +51,8 @@ from .principal import Principal
 from .services.accounts.registration import AgentAccounts, Registration
 from .services.accounts.session_access import SessionAccess
 from .services.change_log import Changes
-from .services.concurrency import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.explanations import Explanation, Explanations, OpenExplanation
 from .services.forwarded_headers import ForwardedHeaders
-from .services.hold_block import Hold
-from .services.holds import Caller, Holds
 from .services.imports.imported_keys import ImportedKeys
 from .services.keys.keys import Keys
 from .services.keys.rejected_rows import RejectedRows, seal_is_valid
@@ -67,6 +64,9 @@ from .services.limits.subject_limits import SubjectLimits
 from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.readiness import Readiness
+from .services.reservations.hold_block import Hold
+from .services.reservations.holds import Caller, Holds
+from .services.reservations.slots import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.store_errors import asking, pair, unavailable
 from .services.usage.rate_limit_status import LimitUsage, limit_usage
 from .services.usage.recorder import UsageRecorder
@@ -918,13 +918,13 @@ class Gate:
             job: the job's id, 1 to 128 characters, which runs once at a time; None: a new random
                 id.
             owner: the owner of a slot that :meth:`gate.slots.acquire()
-                <lockgate.services.concurrency.ConcurrencySlots.acquire>` took before; the block
-                takes it over.
+                <lockgate.services.reservations.slots.ConcurrencySlots.acquire>` took before; the
+                block takes it over.
             seconds: the lease, up to a day, after which the slot is free again if this process
                 dies; None: that of :class:`~lockgate.options.SlotOptions`.
 
         Entering the block raises what :meth:`gate.slots.acquire()
-        <lockgate.services.concurrency.ConcurrencySlots.acquire>` raises, and
+        <lockgate.services.reservations.slots.ConcurrencySlots.acquire>` raises, and
         :class:`ConfigurationError` where the store does not suit the kind of block.
         """
         return ConcurrencySlot(self.slots, holder, job, owner, seconds)
@@ -951,8 +951,8 @@ class Gate:
                 of :class:`~lockgate.options.HoldOptions`.
 
         Entering the block raises what :meth:`gate.holds.take()
-        <lockgate.services.holds.Holds.take>` raises, and :class:`ConfigurationError` where the
-        store does not suit the kind of block.
+        <lockgate.services.reservations.holds.Holds.take>` raises, and :class:`ConfigurationError`
+        where the store does not suit the kind of block.
         """
         return self.holds.hold(caller, units, seconds=seconds)
 

@@ -20,7 +20,7 @@ from typing import Any, Final, TypedDict
 from lockgate import Gate, Limit
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.options import HoldOptions, StoreOptions
-from lockgate.services.holds import TakenHold
+from lockgate.services.reservations.holds import TakenHold
 from lockgate.stores.open import open_store
 from lockgate.testing import FaultyStore
 

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from waitress.server import create_server
 
 from lockgate import Gate, Limit, fastapi, flask, run, starlette
-from lockgate.services.hold_block import Hold
+from lockgate.services.reservations.hold_block import Hold
 from tests.patience import SECONDS, until
 
 from .serving import served, status_of

@@ -32,7 +32,7 @@ from lockgate.fastapi import requires as fastapi_requires
 from lockgate.flask import protect
 from lockgate.flask import requires as flask_requires
 from lockgate.options import SlotOptions
-from lockgate.services import concurrency, renewed_block
+from lockgate.services.reservations import renewed_block, slots
 from lockgate.starlette import requires
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 from tests.patience import skipping, until
@@ -57,7 +57,7 @@ def bench() -> Bench:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Renew leases fifty times a second, so that their loss is noticed at once."""
-    for module in (concurrency, renewed_block):
+    for module in (renewed_block, slots):
         monkeypatch.setattr(module, "BEATS", 50 * SlotOptions().lease)
 
 

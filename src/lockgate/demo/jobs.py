@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from ..errors import NotFound, SlotLost, StoreUnavailable
 from ..principal import Principal
-from ..services.concurrency import ConcurrencySlots
+from ..services.reservations.slots import ConcurrencySlots
 from ..sync import run
 
 LEASE: Final = 5.0

@@ -1,1 +1,1 @@
-"""Every flow that is not on the way of each request, once: one file a noun."""
+"""The operations of a gate that are not part of each request, a package for each subject."""

@@ -33,10 +33,10 @@ from ..errors import (
 from ..events import Events
 from ..stores.base import Store
 from ..stores.resilience.failures import is_outage
-from .holds import Holds
 from .keys.keys import sample
 from .keys.rejected_rows import REMEDIES
 from .limits.subject_limits import SubjectLimits
+from .reservations.holds import Holds
 from .store_errors import asking, unavailable
 
 _KEYS_SHOWN: Final = 25

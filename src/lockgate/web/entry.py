@@ -20,7 +20,7 @@ from ..core.sliding_window import Reading
 from ..errors import Header, Unauthenticated
 from ..gate import Gate
 from ..principal import Principal
-from ..services.concurrency import ConcurrencySlot
+from ..services.reservations.slots import ConcurrencySlot
 from .sessions import agent_session
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from ..events import OnceAMinute, logger
 from ..gate import Gate
 from ..principal import Principal
 from ..services.accounts.acting_organization import acting
-from ..services.concurrency import ConcurrencySlot
+from ..services.reservations.slots import ConcurrencySlot
 from ..sessions import verifies_offline
 from .cached_responses import CachedResponses
 from .entry import Entry

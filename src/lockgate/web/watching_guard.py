@@ -10,7 +10,7 @@ from ..core.sliding_window import Reading
 from ..errors import InsufficientScope, NotFound, RateLimitExceeded, Refusal
 from ..gate import Gate
 from ..principal import Principal
-from ..services.concurrency import ConcurrencySlot
+from ..services.reservations.slots import ConcurrencySlot
 from .entry import Entry
 from .guard import Guard
 from .request import RequestView

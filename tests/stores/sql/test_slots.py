@@ -8,7 +8,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from lockgate import Store
 from lockgate.stores.sql import SqlStore
-from tests.services.test_concurrency import SlotsMachine
+from tests.services.reservations.test_slots import SlotsMachine
 from tests.stores.holding import BY_TURNS, hold_to_it
 
 from .backends import Backend

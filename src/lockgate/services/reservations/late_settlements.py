@@ -3,10 +3,10 @@
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from ..errors import StoreUnavailable
-from ..events import logger
-from ..stores.runtime.background import BackgroundTask
-from ..stores.runtime.process_hooks import after_fork_in_child, own_lock
+from ...errors import StoreUnavailable
+from ...events import logger
+from ...stores.runtime.background import BackgroundTask
+from ...stores.runtime.process_hooks import after_fork_in_child, own_lock
 from .hold_block import Used
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Literal, Self
 
-from ..errors import ConfigurationError
-from ..sync import loop_runs, run
+from ...errors import ConfigurationError
+from ...sync import loop_runs, run
 
 Pair = Callable[[Literal["async", "sync"]], None]
 """Checks that a block of an I/O mode suits the store."""

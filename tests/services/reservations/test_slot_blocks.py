@@ -21,8 +21,8 @@ from lockgate.errors import (
     SlotLost,
     StoreUnavailable,
 )
-from lockgate.services import concurrency, renewed_block
-from lockgate.services.shielded import Finishing
+from lockgate.services.reservations import renewed_block, slots
+from lockgate.services.reservations.shielded import Finishing
 from tests.patience import skipping, until
 from tests.stores.making import at_once
 
@@ -36,9 +36,9 @@ KEPT = 60
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Renew a lease of ``KEPT`` seconds ten times a second."""
     assert 1 < renewed_block.BEATS < renewed_block.BEATS_IN_TROUBLE, "often enough for a lease"
-    for module in (concurrency, renewed_block):
+    for module in (renewed_block, slots):
         monkeypatch.setattr(module, "BEATS", KEPT * 10)
-    monkeypatch.setattr(concurrency, "BEATS_IN_TROUBLE", KEPT * 10)
+    monkeypatch.setattr(slots, "BEATS_IN_TROUBLE", KEPT * 10)
 
 
 class Faulty(MemoryStore):

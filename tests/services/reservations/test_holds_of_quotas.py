@@ -20,7 +20,7 @@ from lockgate.options import HoldOptions
 from tests.preloaded import forking
 from tests.stores.making import HandClock
 
-from .shared_stores import EVERY_KIND, gate_on, shared_store
+from ..shared_stores import EVERY_KIND, gate_on, shared_store
 
 MARCH = int(datetime(2024, 3, 1, tzinfo=UTC).timestamp()) * SECOND
 MONTH = Limit("tokens", "100/month")

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal, NamedTuple
 
-from ..clock import Clock
-from ..core.api_keys import ApiKey
-from ..core.hold_ids import HoldId
-from ..core.holds import (
+from ...clock import Clock
+from ...core.api_keys import ApiKey
+from ...core.hold_ids import HoldId
+from ...core.holds import (
     HoldAction,
     HoldAnswer,
     Look,
@@ -17,29 +17,29 @@ from ..core.holds import (
     budgets,
     name_of,
 )
-from ..core.limit_windows import LimitWindows, ends_of, grain_of, span_of
-from ..core.limits import Limit, bound, check_limits, check_names
-from ..core.plans import ID_MAX_LENGTH, is_id, is_number, is_whole
-from ..core.sealed_texts import TextSeal
-from ..core.sliding_window import LARGEST, Window
-from ..core.timestamps import SECOND, whole_seconds
-from ..core.usage_history import kind_of_limit
-from ..errors import (
+from ...core.limit_windows import LimitWindows, ends_of, grain_of, span_of
+from ...core.limits import Limit, bound, check_limits, check_names
+from ...core.plans import ID_MAX_LENGTH, is_id, is_number, is_whole
+from ...core.sealed_texts import TextSeal
+from ...core.sliding_window import LARGEST, Window
+from ...core.timestamps import SECOND, whole_seconds
+from ...core.usage_history import kind_of_limit
+from ...errors import (
     ConfigurationError,
     InvalidRequest,
     Problem,
     RateLimitExceeded,
 )
-from ..events import Events, OnceAMinute
-from ..options import HoldOptions
-from ..principal import Principal
-from ..stores.base import Store
-from ..stores.quota_thresholds import tell_quotas
+from ...events import Events, OnceAMinute
+from ...options import HoldOptions
+from ...principal import Principal
+from ...stores.base import Store
+from ...stores.quota_thresholds import tell_quotas
+from ..store_errors import asking
+from ..usage.recorder import UsageRecorder
 from .hold_block import Hold, HoldNames, Used, used_of
 from .late_settlements import LateSettlements
 from .shielded import Finishing
-from .store_errors import asking
-from .usage.recorder import UsageRecorder
 
 Caller = Principal | str
 """The caller that holds units: a principal, or the id of an organization."""

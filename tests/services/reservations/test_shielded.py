@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lockgate import run
-from lockgate.services.shielded import Finishing
+from lockgate.services.reservations.shielded import Finishing
 
 
 async def test_a_flow_is_finished_undone_and_flushed_after_its_caller_was_cancelled() -> None:

@@ -9,12 +9,12 @@ from time import monotonic
 from typing import Final, Self
 from uuid import uuid4
 
-from ..clock import Clock
-from ..core.key_format import KeyFormat
-from ..core.leases import Lease
-from ..core.plans import ID_MAX_LENGTH, is_id
-from ..core.timestamps import DAY, SECOND
-from ..errors import (
+from ...clock import Clock
+from ...core.key_format import KeyFormat
+from ...core.leases import Lease
+from ...core.plans import ID_MAX_LENGTH, is_id
+from ...core.timestamps import DAY, SECOND
+from ...errors import (
     ConcurrentLimitExceeded,
     ConfigurationError,
     InvalidRequest,
@@ -23,14 +23,14 @@ from ..errors import (
     SlotLost,
     StoreUnavailable,
 )
-from ..events import Events
-from ..principal import Principal
-from ..stores.base import Store
-from .organizations import Organizations
+from ...events import Events
+from ...principal import Principal
+from ...stores.base import Store
+from ..organizations import Organizations
+from ..store_errors import asking
+from ..usage.recorder import UsageRecorder
 from .renewed_block import BEATS, BEATS_IN_TROUBLE, Pair, RenewedBlock
 from .shielded import Finishing
-from .store_errors import asking
-from .usage.recorder import UsageRecorder
 
 Holder = Principal | str
 """The holder of a slot: a principal, with its plan, or the id of an organization."""

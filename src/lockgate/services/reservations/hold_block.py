@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from ..core.hold_ids import HoldId
-from ..core.holds import name_of
-from ..core.limits import Limit
-from ..core.plans import is_whole
-from ..core.sliding_window import LARGEST
-from ..errors import ConfigurationError, StoreUnavailable
+from ...core.hold_ids import HoldId
+from ...core.holds import name_of
+from ...core.limits import Limit
+from ...core.plans import is_whole
+from ...core.sliding_window import LARGEST
+from ...errors import ConfigurationError, StoreUnavailable
 from .renewed_block import BEATS, BEATS_IN_TROUBLE, RenewedBlock
 
 if TYPE_CHECKING:

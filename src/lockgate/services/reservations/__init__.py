@@ -1,0 +1,1 @@
+"""Reservations of a gate: concurrency slots (D26) and holds of units (D41)."""
