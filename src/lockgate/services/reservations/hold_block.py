@@ -1,25 +1,13 @@
 """The block of a hold: begun on entry, renewed while it runs, settled on exit (D41)."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, Self
 
-from ...core.hold_ids import HoldId
-from ...core.holds import name_of
-from ...core.limits import Limit
-from ...core.plans import is_whole
-from ...core.sliding_window import LARGEST
 from ...errors import ConfigurationError, StoreUnavailable
 from .renewed_block import BEATS, BEATS_IN_TROUBLE, RenewedBlock
-
-if TYPE_CHECKING:
-    from .holds import Holds
-
-Units = int | Mapping[str, int] | Mapping[Limit, int] | Mapping[str | Limit, int]
-"""A number of units of a single limit, or numbers by limits or their names."""
-Used = Units | None
-"""The units that were used; None, or no number for a limit: all that were held of it."""
+from .settlements import HoldNames, Settlements, Units, Used, used_of
 
 
 class Hold(RenewedBlock):
@@ -36,7 +24,7 @@ class Hold(RenewedBlock):
 
     def __init__(
         self,
-        holds: "Holds",
+        holds: Settlements,
         begin: Callable[[], Coroutine[Any, Any, str]],
         seconds: float,
         *,
@@ -143,56 +131,3 @@ class Hold(RenewedBlock):
         if not self._lost:
             self._lost = True
             self._holds.lose(self.id)
-
-
-class HoldNames(NamedTuple):
-    """The names of the limits of a hold."""
-
-    of_fields: tuple[str, ...]
-    """That of the limit of each field."""
-    known: frozenset[str]
-    """All that the hold was asked for."""
-    untaken: tuple[str, ...]
-    """Those of which it has 0 units."""
-
-    @classmethod
-    def of(cls, hold: HoldId) -> Self:
-        """Return the names in the id of a hold."""
-        of_fields = tuple(map(name_of, hold.fields))
-        return cls(of_fields, frozenset((*of_fields, *hold.unbound, *hold.untaken)), hold.untaken)
-
-
-def used_of(names: HoldNames, used: Used) -> tuple[int | None, ...]:
-    """Return the units used for each field of a hold; None: all that are held.
-
-    Raises:
-        ConfigurationError: a number is not 0 to 2**53 - 1, one is given for several limits, or a
-            limit is not of the hold.
-    """
-    if used is None:
-        return (None,) * len(names.of_fields)
-    if isinstance(used, Mapping):
-        pairs: Iterable[tuple[object, object]] = used.items()
-    elif len(names.known) > 1:
-        raise ConfigurationError(
-            "The hold has several limits: name the units used of each, as "
-            f"{dict.fromkeys(sorted(names.known), 0)}."
-        )
-    else:
-        pairs = [(name, used) for name in names.known]
-    spent: dict[object, int] = {}
-    for limit, number in pairs:
-        name = limit.name if isinstance(limit, Limit) else limit
-        if name not in names.known:
-            raise ConfigurationError(f"The hold is of {sorted(names.known)}, not of {name!r}.")
-        if name in spent:
-            raise ConfigurationError(f"The units used of {name!r} are told twice.")
-        if not is_whole(number) or not 0 <= number <= LARGEST:
-            raise ConfigurationError(f"{number!r} units were used of {name!r}: use 0 to 2**53 - 1.")
-        if number and name in names.untaken:
-            raise ConfigurationError(
-                f"{number} units were used of {name!r}, and the hold took 0 units of {name!r}, so "
-                "they cannot be counted: take at least 1 of a limit that the work may use."
-            )
-        spent[name] = number
-    return tuple(map(spent.get, names.of_fields))

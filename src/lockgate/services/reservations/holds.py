@@ -8,20 +8,16 @@ from ...clock import Clock
 from ...core.api_keys import ApiKey
 from ...core.hold_ids import HoldId
 from ...core.holds import (
-    HoldAction,
     HoldAnswer,
     Look,
-    Renew,
-    Settle,
     Take,
     budgets,
-    name_of,
 )
-from ...core.limit_windows import LimitWindows, ends_of, grain_of, span_of
+from ...core.limit_windows import LimitWindows, ends_of
 from ...core.limits import Limit, bound, check_limits, check_names
-from ...core.plans import ID_MAX_LENGTH, is_id, is_number, is_whole
+from ...core.plans import ID_MAX_LENGTH, is_id, is_whole
 from ...core.sealed_texts import TextSeal
-from ...core.sliding_window import LARGEST, Window
+from ...core.sliding_window import LARGEST
 from ...core.timestamps import SECOND, whole_seconds
 from ...core.usage_history import kind_of_limit
 from ...errors import (
@@ -34,18 +30,14 @@ from ...events import Events, OnceAMinute
 from ...options import HoldOptions
 from ...principal import Principal
 from ...stores.base import Store
-from ...stores.quota_thresholds import tell_quotas
 from ..store_errors import asking
 from ..usage.recorder import UsageRecorder
-from .hold_block import Hold, HoldNames, Used, used_of
-from .late_settlements import LateSettlements
-from .shielded import Finishing
+from .hold_block import Hold
+from .settlements import Settlements
 
 Caller = Principal | str
 """The caller that holds units: a principal, or the id of an organization."""
 
-LONGEST: Final = 3600.0
-"""The most seconds until a deadline. Idle budgets are kept for a day longer than their window."""
 _UNCOUNTED: Final = (
     "The caller has no key, so no limit counts what it holds: hold units of a limit by "
     "organization beside those by key."
@@ -85,7 +77,7 @@ class BudgetUsage(NamedTuple):
     sliding window."""
 
 
-class Holds:
+class Holds(Settlements):
     """The holds of a gate, as ``gate.holds``.
 
     Units of named limits are taken before work whose cost is not known, as the most that it can
@@ -104,18 +96,8 @@ class Holds:
         seal: TextSeal,
         rules: Callable[[], Iterable[Limit]],
     ) -> None:
-        self.pair: Final = pair
-        """Checks that the store's I/O mode suits the caller that holds units."""
-        self.seconds: Final = options.seconds
-        """The default seconds until a deadline."""
-        self.finishing: Final = Finishing()
-        self.late: Final = LateSettlements(self)
-        self._store = store
+        super().__init__(store, options, clock, events, pair, recorder, seal)
         self._at_most = options.at_most
-        self._clock = clock
-        self._events = events
-        self._recorder = recorder
-        self._seal = seal
         self._rules = rules
         self._uncounted: Final = OnceAMinute()
         self.limits: Mapping[str, Limit] = {}
@@ -194,50 +176,6 @@ class Holds:
             handle = None if key is None else key.handle
             self._recorder.refuse(organization, handle, kind_of_limit(name), refusal.code)
         return refusal
-
-    async def settle(self, id: str, used: Used = None) -> bool:
-        """Replace a hold by the units that were used; the rest is free at once.
-
-        Args:
-            id: the id of the hold, in any process.
-            used: as :data:`Used` says. More than was held is counted too, and reported by the event
-                ``hold_overrun``. A limit by key is passed over for a caller without a key.
-
-        Returns:
-            Whether this call settled it. False, without a change: it was settled before, or it was
-            used in full at its deadline. A call that is sent again, since its reply was lost, finds
-            it settled by itself.
-
-        Raises:
-            InvalidRequest: the id is not as :meth:`take` returned it.
-            ConfigurationError: a number is not 0 to 2**53 - 1, one is given for several limits, or
-                for a limit that the hold has no units of.
-            StoreUnavailable: the store did not answer: call again, since at its deadline the hold
-                is used in full.
-        """
-        hold = self.read(id)
-        spent = used_of(HoldNames.of(hold), used)
-        answer = await self._ask(hold, Settle(hold.secret, hold.fields, spent, hold.quotas))
-        if answer.done:
-            self._tell_overruns(hold, spent, answer)
-            if self._recorder is not None:
-                units = {
-                    name_of(field): held if used is None else used
-                    for field, held, used in zip(hold.fields, answer.units, spent, strict=True)
-                }
-                self._recorder.used(hold.organization, hold.handle, units, answer.now)
-        return answer.done
-
-    async def renew(self, id: str, *, seconds: float | None = None) -> bool:
-        """Move the deadline of a hold to ``seconds`` from now; False: it has ended.
-
-        Raises:
-            InvalidRequest: the id is not as :meth:`take` returned it.
-            StoreUnavailable: the store did not answer: the hold lasts until its deadline.
-        """
-        lasts, hold = self._lasts(seconds), self.read(id)
-        action = Renew(hold.secret, hold.fields, int(lasts * SECOND), hold.quotas)
-        return (await self._ask(hold, action)).done
 
     def hold(
         self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
@@ -332,34 +270,6 @@ class Holds:
         await self.finishing.flush()
         await self.late.close()
 
-    def read(self, id: object) -> HoldId:
-        """Return the parts of an id.
-
-        Raises:
-            InvalidRequest: it is malformed, or not as :meth:`take` returned it.
-        """
-        try:
-            return HoldId.read(id, self._seal)
-        except ValueError:
-            raise InvalidRequest([Problem("id", "This is no id of a hold.")]) from None
-
-    def lose(self, id: str) -> None:
-        """Report that a hold has ended before it was settled."""
-        self._events.emit("hold_lost", organization=self.read(id).organization)
-
-    async def _ask(self, hold: HoldId, action: HoldAction) -> HoldAnswer:
-        if not hold.fields:  # No limit binds the caller.
-            return HoldAnswer(done=True, now=0, deadline=0, used=(), units=())
-        with asking(self._events):
-            answer = await self._store.hold(hold.organization, action, self._now())
-        for count in answer.counts:
-            quota, field = hold.quotas[count.place], hold.fields[count.place]
-            window = Window(field, span_of(field), None, grain_of(0))
-            windows = LimitWindows((name_of(field),), (field,), (window,), (quota,))
-            period, cost = windows.at(count.begins), count.after - count.before
-            tell_quotas(self._events, hold.organization, period, (count.after,), cost)
-        return answer
-
     def _check(self, units: Mapping[Limit, int]) -> None:
         """Check limits and units, and that no limit has the name of another."""
         if not units or not isinstance(units, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
@@ -396,29 +306,6 @@ class Holds:
             if rule.name in ours:
                 raise _counted_apart(rule)
         self.limits = ours
-
-    def _lasts(self, seconds: float | None) -> float:
-        seconds = self.seconds if seconds is None else seconds
-        if not is_number(seconds) or not 1 / SECOND <= seconds <= LONGEST:  # NaN is neither.
-            raise ConfigurationError(f"A hold lasts up to an hour, not {seconds!r} seconds.")
-        return seconds
-
-    def _tell_overruns(
-        self, hold: HoldId, spent: tuple[int | None, ...], answer: HoldAnswer
-    ) -> None:
-        over = {
-            name_of(field): (held, used)
-            for field, held, used in zip(hold.fields, answer.units, spent, strict=True)
-            if used is not None and used > held
-        }
-        for name, (held, used) in over.items():
-            owner = hold.organization
-            self._events.emit(
-                "hold_overrun", organization=owner, limit_name=name, held=held, used=used
-            )
-
-    def _now(self) -> int | None:
-        return self._clock() if self._clock else None
 
 
 def _organization(given: object) -> str:

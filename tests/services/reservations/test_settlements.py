@@ -13,7 +13,7 @@ from lockgate import Event, Gate, Limit, MemoryStore, run
 from lockgate.core.holds import HoldAction, HoldAnswer, Settle
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
-from lockgate.services.reservations import late_settlements
+from lockgate.services.reservations import settlements as late_settlements
 from tests.patience import SECONDS
 
 TOKENS = Limit("tokens", "100/minute")
