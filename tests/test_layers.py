@@ -1,8 +1,9 @@
-"""No module imports upward, and ``core`` is pure."""
+"""No module imports upward, none imports itself in a circle, and ``core`` is pure."""
 
 import ast
 import sys
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,10 +119,39 @@ def violations(root: Path) -> list[str]:
     return found
 
 
-def test_no_module_imports_upward() -> None:
+def circle(root: Path) -> list[str]:
+    """Return the modules of a circle of imports, each importing the next; none: there is none."""
+    modules: dict[str, Path] = {}
+    for path in root.rglob("*.py"):
+        parts = [root.name, *path.relative_to(root).with_suffix("").parts]
+        modules[".".join(parts).removesuffix(".__init__")] = path
+    imported: dict[str, set[str]] = {}
+    for module, path in modules.items():
+        package = module if path.stem == "__init__" else module.rpartition(".")[0]
+        names = {found.module for found in imports(ast.parse(path.read_bytes()), package)}
+        # A name that is not a module is one of the module before the dot.
+        targets = {name if name in modules else name.rpartition(".")[0] for name in names}
+        imported[module] = targets & modules.keys()
+    try:
+        TopologicalSorter(imported).prepare()
+    except CycleError as error:
+        return [*reversed(error.args[1])]
+    return []
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
     root = Path(next(iter(lockgate.__path__)))
     assert (root / "core").is_dir()
-    assert violations(root) == []
+    return root
+
+
+def test_no_module_imports_upward(package: Path) -> None:
+    assert violations(package) == []
+
+
+def test_no_modules_import_each_other_in_a_circle_not_even_for_types(package: Path) -> None:
+    assert circle(package) == []
 
 
 @pytest.fixture
@@ -149,6 +179,7 @@ def house(tmp_path: Path) -> Path:
 
 def test_a_sound_package_passes(house: Path) -> None:
     assert violations(house) == []
+    assert circle(house) == []
 
 
 @pytest.mark.parametrize(
@@ -179,3 +210,19 @@ def test_a_planted_fault_is_found(house: Path, where: str, source: str, fault: s
     (found,) = violations(house)
     assert found.startswith(where)
     assert found.endswith(f": {fault}")
+
+
+@pytest.mark.parametrize(
+    ("where", "source", "others"),
+    [
+        ("errors.py", "if TYPE_CHECKING:\n from .core.api_keys import Key", {"core.api_keys"}),
+        ("stores/__init__.py", "def f():\n import lockgate.gate", {"gate"}),
+        ("gate.py", "from . import gate", set()),
+    ],
+)
+def test_a_planted_circle_is_found(house: Path, where: str, source: str, others: set[str]) -> None:
+    (house / where).write_text(source)
+    planted = where.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    found = circle(house)
+    assert found[0] == found[-1]
+    assert {*found} == {f"lockgate.{name}" for name in {planted, *others}}

@@ -57,13 +57,10 @@ No message ever repeats a credential. Without an adapter, answer a refusal by it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+from .core.sliding_window import Reading
 from .core.timestamps import iso8601
-
-if TYPE_CHECKING:
-    from .core.plans import Plan
-    from .core.sliding_window import Reading
 
 __all__ = [
     "AddressNotAllowed",
@@ -142,7 +139,7 @@ class Refusal(LockgateError):
 
     Attributes:
         rate: the rate-limit headers for the caller (D24); set by the gate.
-        measured: the plan and the reading behind those headers.
+        measured: the :class:`~lockgate.Plan` and the reading behind those headers.
         organization: the organization of the key or session, if known; for events only.
         handle: the handle of a key that was revoked or has expired; for usage over time only.
         principal: the :class:`~lockgate.Principal` of a valid credential that was refused for
@@ -155,7 +152,7 @@ class Refusal(LockgateError):
 
     # Defaults of the class: most refusals of a flood set few of them.
     rate: tuple[Header, ...] = ()
-    measured: tuple[Plan, Reading] | None = None
+    measured: tuple[Any, Reading] | None = None  # A Plan raises errors of this module.
     organization: str | None = None
     handle: str | None = None
     principal: object = None

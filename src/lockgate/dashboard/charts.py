@@ -1,14 +1,12 @@
 """Bar charts of usage over time, as numbers that a template draws in SVG."""
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ..core.timestamps import DAY, HOUR, MINUTE
 from ..core.usage_history import By, Cell
 from ..services.usage.reports import UsageReport
 from .moments import Moment, moment_of
-
-if TYPE_CHECKING:
-    from .visit import Visit
+from .visit import Visit
 
 WIDTH: Final = 720
 HEIGHTS: Final = {"admitted": 160, "used": 80, "refused": 56}
@@ -84,12 +82,12 @@ class Chart(NamedTuple):
     """The names of the limits with units, in order."""
 
 
-def spans(visit: "Visit", chosen: By) -> list[tuple[str, str, bool]]:
+def spans(visit: Visit, chosen: By) -> list[tuple[str, str, bool]]:
     """Return the spans to choose from: name, text, and whether it is chosen."""
     return [(name, visit.site.texts(f"usage.by_{name}"), name == chosen) for name in SPANS]
 
 
-def chart_of(visit: "Visit", report: UsageReport, by: By) -> Chart:
+def chart_of(visit: Visit, report: UsageReport, by: By) -> Chart:
     """Return the chart of a report, up to its instant."""
     span = SPANS[by]
     newest = report.now // span.length

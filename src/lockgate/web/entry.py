@@ -21,13 +21,12 @@ from ..errors import Header, Unauthenticated
 from ..gate import Gate
 from ..principal import Principal
 from ..services.reservations.slots import ConcurrencySlot
+from .guarded_routes import GuardedRoutes
+from .request import RequestView
 from .sessions import agent_session
 
 if TYPE_CHECKING:
     from starlette.types import Receive
-
-    from .guard import Guard
-    from .request import RequestView
 
 Measured = tuple[Plan, Reading]
 """What the rate-limit headers of a response tell of; the adapter writes them."""
@@ -83,7 +82,11 @@ class Entry:
     )
 
     def __init__(
-        self, guard: Guard, rule: Rule, principal: Principal | None, measured: Measured | None
+        self,
+        guard: GuardedRoutes,
+        rule: Rule,
+        principal: Principal | None,
+        measured: Measured | None,
     ) -> None:
         self.guard = guard
         self.rule = rule
@@ -124,7 +127,7 @@ class Entry:
             outer = outer.outer
         return outer
 
-    def of(self, guard: Guard) -> Entry | None:
+    def of(self, guard: GuardedRoutes) -> Entry | None:
         """Return this record, or the one outside it, that a guard made."""
         entry: Entry | None = self
         while entry is not None and entry.guard is not guard:

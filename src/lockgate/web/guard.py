@@ -1,20 +1,16 @@
 """Admit or refuse a request for every adapter: its rule, credential, limits and headers."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from logging import WARNING
 from typing import Final
 
 from ..core.access_rule import ANY_KEY, Rule
 from ..core.limits import Limit, bound
 from ..core.rate_limit_headers import rate_limit_exceeded
-from ..core.request_paths import Pattern
-from ..core.rule_book import RouteRules, RuleBook, Served
 from ..core.sliding_window import Reading
 from ..errors import (
     AddressNotAllowed,
-    ConfigurationError,
     InsufficientScope,
     MethodNotAllowed,
     MissingAuth,
@@ -33,6 +29,7 @@ from ..services.reservations.slots import ConcurrencySlot
 from ..sessions import verifies_offline
 from .cached_responses import CachedResponses
 from .entry import Entry
+from .guarded_routes import GuardedRoutes
 from .operations import table
 from .request import RequestView, address_of, client_of
 from .sessions import (
@@ -43,7 +40,7 @@ from .sessions import (
     wanted_organization,
     with_role,
 )
-from .shadow import Shadow, kind_of
+from .shadow import kind_of
 from .subjects import Counted, subjects_of, user_of
 
 PREFLIGHT: Final = Rule(public=True)
@@ -58,11 +55,9 @@ _TAKEN_OUT: Final = (
     "instrumentation in place, or put one around the application that protect() returned. Or "
     "another application is served than the one that protect() returned."
 )
-_UNNAMED: Final = "-"
-"""Stands for every method that neither a rule nor a route names."""
 
 
-class Guard:
+class Guard(GuardedRoutes):
     """Stands before an application: lets a request in, or raises the refusal to answer with.
 
     Args:
@@ -76,8 +71,6 @@ class Guard:
             that does not exist.
     """
 
-    shadow: Shadow | None = None
-    """What is only watched (:class:`~lockgate.web.watching_guard.WatchingGuard`); None: nothing."""
     _without_gate = "answered with 404"
 
     def __init__(
@@ -87,34 +80,11 @@ class Guard:
         *,
         host: str | None = None,
     ) -> None:
-        own = table.rules(gate)
-        if taken := own.keys() & (rules or {}).keys():
-            raise ConfigurationError(
-                f"The rule {min(taken)!r} is lockgate's own: take it out, or move lockgate's "
-                "operations with the gate's prefix."
-            )
-        self.gate: Final = gate
-        self._rules: Final = {**(rules or {}), **own}
-        self.given: Final = RuleBook(self._rules, gate.catalogue, host)
-        """The rules without those that endpoints declare."""
-        self.book = self.given
-        """The rules that hold."""
-        gate.know_limits(self.given.limits.values())
-        self._declared: dict[str, Rule] = {}
-        self.streams: Final = gate.streams
+        super().__init__(gate, rules, host=host)
         self.cached_responses: Final = CachedResponses(gate)
-        self.audited = False
-        """Whether the routes of the application are known."""
         self.is_inside = False
         """Whether the gate is part of its application, which another change may take it out of."""
         self._taken_out: Final = OnceAMinute()
-        self._routes: dict[tuple[str, str, str | None], RouteRules] = {}
-        self._methods = {"HEAD", *(method for method, *_ in self.book)}
-        """The methods that rules and routes name."""
-        self._served: set[Served] = set()
-        self._views: list[tuple[str, str, str | None, Hashable]] = []
-        self._without_head: list[Pattern] = []
-        """The stems of paths whose routes for GET do not answer HEAD."""
         self._address_of: Final = partial(client_of, gate)
         self._known: Final = gate.known
         self._store: Final = gate.store
@@ -252,127 +222,8 @@ class Guard:
             logger.error(_TAKEN_OUT, self._without_gate)
         raise NotFound
 
-    def verify_route(
-        self,
-        rule: Rule,
-        method: str,
-        template: str,
-        caller: Callable[[], RequestView],
-        host: str | None = None,
-    ) -> Rule:
-        """Check that the route which a framework matched is one that the charged rule is for.
-
-        The gate finds a rule by the request's path; the framework finds a handler by its own
-        reading of the same path. Adapters that see the matched route ask here, right before its
-        handler runs (D31).
-
-        Args:
-            rule: the one that this guard charged.
-            method: the method of the request; GET for a WebSocket handshake.
-            template: the path of the matched route, parameters written ``{name}``.
-            caller: makes the request, to report a mismatch.
-            host: the host that the route is bound to; None: any.
-
-        Returns:
-            The rule that is named for the route.
-
-        Raises:
-            NotFound: the charged rule is not for the route.
-        """
-        key = self._known_as(method), template, host
-        rules = self._routes.get(key)
-        if rules is None:
-            shared = [rule for _, rule in self.rules_of_view(*key)]
-            rules = self._routes[key] = self.book.for_route(*key, self._served, shared)
-        if rule is not rules.own and not rules.admit(rule):
-            self._mismatched(rule, rules.own, caller())
-        return rules.own
-
-    def _mismatched(self, charged: Rule, needed: Rule, caller: RequestView) -> None:
-        redact = self.gate.format.redact
-        self.gate.events.emit(
-            "route_mismatch",
-            WARNING,
-            method=redact(caller.method),
-            path=redact(caller.path),
-            charged=str(charged),
-            needed=str(needed),
-        )
-        raise NotFound
-
     def ended(self) -> None:
         """Report what was not reported yet, when the process ends."""
-
-    def _known_as(self, method: str) -> str:
-        """A method that rules hold for as they do for this one, of a bounded number of methods.
-
-        Methods are the caller's to choose without end, and finding the rules of a route for each
-        would take long.
-        """
-        if method in self._methods:
-            return method
-        upper = method.upper()
-        return upper.lower() if upper in self._methods else _UNNAMED
-
-    def serve(
-        self,
-        routes: Iterable[tuple[str, str, str | None, Hashable]],
-        without_head: Iterable[str] = (),
-    ) -> None:
-        """Learn which routes the application has.
-
-        Args:
-            routes: method, path, host and view of each; the view is None where it cannot be told
-                from others.
-            without_head: the paths whose routes for GET do not answer HEAD, as in FastAPI.
-        """
-        served = list(routes)
-        self._served = {(m, Pattern.of_route(path).stem, host) for m, path, host, _ in served}
-        self._views = [route for route in served if route[3] is not None]
-        self._methods |= {method for method, *_ in served}
-        self._without_head = [Pattern.of_route(path).stem for path in without_head]
-        self.audited = True
-        self._routes.clear()
-
-    def declare(self, rules: Mapping[str, Rule]) -> None:
-        """Add the rules that endpoints declare, in place of those declared before.
-
-        Args:
-            rules: by ``"METHOD /path"``; a rule of the same key in ``given`` is replaced.
-
-        Raises:
-            ConfigurationError: the rules contradict each other.
-        """
-        if rules != self._declared:
-            everything = {**self._rules, **rules}
-            self.book = RuleBook(everything, self.gate.catalogue, self.given.host)
-            self.gate.know_limits(self.book.limits.values())
-            self._declared = dict(rules)
-            self._routes.clear()
-
-    def rules_of_view(
-        self, method: str, template: str, host: str | None = None
-    ) -> list[tuple[str, Rule]]:
-        """The guarded rules of other routes that run the same view as a route without a rule.
-
-        A view keeps its rule under every path that a framework serves it at: a format suffix, a
-        second decorator, a router that is included twice (D31).
-
-        Returns:
-            The paths of these routes, and the rules; nothing where a rule names the route itself.
-        """
-        taken = {"*", "GET" if method == "HEAD" else method}
-        here = [route for route in self._views if route[0] in taken or method == "*"]
-        views = {view for _, path, at, view in here if (path, at) == (template, host)}
-        if not views or self.book.named(method, template, host):
-            return []
-        return [
-            (path, rule)
-            for _, path, at, view in here
-            if view in views
-            for rule in self.book.named(method, path, at)
-            if not rule.public
-        ]
 
     def _rule_of(self, caller: RequestView) -> Rule:
         """The rule for a request, or PREFLIGHT.

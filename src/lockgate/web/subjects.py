@@ -1,14 +1,12 @@
 """The subjects outside of any organization that a request counts for (D40)."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..core.limits import Limit
+from ..gate import Gate
 from ..sessions import Session
 from .request import RequestView, address_of
-
-if TYPE_CHECKING:
-    from ..gate import Gate
 
 
 class Counted(NamedTuple):
@@ -20,7 +18,7 @@ class Counted(NamedTuple):
     limits: tuple[Limit, ...]
 
 
-def subjects_of(gate: "Gate", caller: RequestView, limits: tuple[Limit, ...]) -> Iterator[Counted]:
+def subjects_of(gate: Gate, caller: RequestView, limits: tuple[Limit, ...]) -> Iterator[Counted]:
     """Return the address of a request, and what functions of the host return for it.
 
     Raises:

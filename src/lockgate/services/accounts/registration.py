@@ -8,27 +8,10 @@ from time import monotonic
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-<<<<<<< HEAD:src/lockgate/services/registration.py
-from ..clock import Clock
-from ..core.accounts import Account, AccountDraft, AccountType, read_company
-from ..core.api_keys import ApiKey, KeyDetails, read_name
-from ..core.arguments import check_arguments
-from ..core.changes import LOCKGATE, Actor, drafted_change
-from ..core.credentials import without_credentials
-from ..core.key_format import DASHBOARD, KeyFormat
-from ..core.row_seals import sealed_account_draft
-from ..core.timestamps import DAY, SECOND
-from ..errors import ConfigurationError
-from ..events import Events
-from ..sessions import SESSION_COOKIE, SessionVerifier
-from ..sessions.agent_cookie import AgentCookie
-from ..stores.base import Store
-from ..stores.committed import committing, made_or_raised
-from ..stores.runtime.background import BackgroundTask
-=======
 from ...clock import Clock
 from ...core.accounts import Account, AccountDraft, AccountType, read_company
 from ...core.api_keys import ApiKey, KeyDetails, read_name
+from ...core.arguments import check_arguments
 from ...core.changes import LOCKGATE, Actor, drafted_change
 from ...core.credentials import without_credentials
 from ...core.key_format import DASHBOARD, KeyFormat
@@ -44,7 +27,6 @@ from ...stores.runtime.background import BackgroundTask
 from ..keys.new_keys import AGENT, draft_key, drafted, expiry, refuse_problems, retry_taken_handles
 from ..keys.rejected_rows import RejectedRows
 from ..store_errors import asking
->>>>>>> e86c282 (services: put accounts and sessions in one package):src/lockgate/services/accounts/registration.py
 from .agent_sessions import Agents
 from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
