@@ -21,12 +21,13 @@ The functions are pure: :func:`apply` takes the budgets of one organization and 
 store; a store applies it atomically.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 from struct import Struct
-from typing import Any, Final, NamedTuple, Self, TypeAlias, cast
+from typing import Final, NamedTuple, Self, TypeAlias
 
+from .fast_tuples import new_tuple
 from .limit_hits import FIELDS_AT_MOST
 from .limit_windows import PERIOD, LimitWindows, span_of
 from .periods import Period, Quota
@@ -214,10 +215,6 @@ class HoldAnswer(NamedTuple):
         return self.waits.index(self.wait) if self.wait else None
 
 
-# NamedTuple's own constructor takes three times as long, and every action makes some of these.
-_new = cast(Callable[[type[Any], Iterable[object]], Any], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
-
-
 @lru_cache(4096)
 def budgets(limits: LimitWindows) -> LimitWindows:
     """Return the windows of limits under the fields of budgets.
@@ -285,7 +282,7 @@ def apply(
         waits = _waits(action, before, kept, now, fields)
     used = tuple(map(total, kept, periods) if periods else map(total, kept))
     answer = is_out, now, deadline, used, units, waits, tuple(counts)
-    return _new(HoldAnswer, answer), tuple(kept)
+    return new_tuple(HoldAnswer, answer), tuple(kept)
 
 
 def changed(
@@ -482,8 +479,8 @@ def _take(action: Take, budgets: list[Budget], deadline: int) -> None:
     id, limits, units, span, _ = action
     for index, window in enumerate(limits.windows):
         cells, held, _ = budgets[index]
-        mine = _new(Held, (id, units[index], deadline, span))
-        budgets[index] = _new(Budget, (cells, (*held, mine), window.grain))
+        mine = new_tuple(Held, (id, units[index], deadline, span))
+        budgets[index] = new_tuple(Budget, (cells, (*held, mine), window.grain))
 
 
 def _settle(
@@ -509,7 +506,7 @@ def _settle(
             units = one.units
         elif units > one.units:
             units = min(units, LARGEST - cells[0] - _held(held))
-        budgets[index] = _new(Budget, (count_at(cells, grain, now, units), held, grain))
+        budgets[index] = new_tuple(Budget, (count_at(cells, grain, now, units), held, grain))
     return counts
 
 

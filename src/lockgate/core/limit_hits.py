@@ -7,6 +7,7 @@ field.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from .fast_tuples import new_tuple
 from .limit_windows import LimitWindows, begins_of, is_of_period, span_of
 from .sliding_window import (
     EMPTY,
@@ -16,7 +17,6 @@ from .sliding_window import (
     State,
     Window,
     hit,
-    new_reading,
     peek,
     state_after_refusal,
 )
@@ -195,7 +195,7 @@ def admitted_in(joined: Iterable[SharedCell], of_plan: Reading, cost: int) -> Re
         cell.used = count = cell.used + cost
         counts.append(count)
     both = True, now, tuple(counts), remaining, reset, tightest, None, 0
-    return new_reading(Reading, both)
+    return new_tuple(Reading, both)
 
 
 def hit_named(
@@ -260,14 +260,14 @@ def of_plan_alone(reading: Reading, windows: tuple[Window, ...]) -> Reading:
     if refused_by is not None and refused_by >= number:
         refused_by = None
     alone = allowed, now, used[:number], remaining, reset, tightest, refused_by, wait
-    return new_reading(Reading, alone)
+    return new_tuple(Reading, alone)
 
 
 def admitted(of_plan: Reading, of_limits: Reading) -> Reading:
     """Combine the readings of a plan's windows and of named limits that both admit."""
     _, now, used, remaining, reset, tightest, _, _ = of_plan
     both = True, now, used + of_limits.used, remaining, reset, tightest, None, 0
-    return new_reading(Reading, both)
+    return new_tuple(Reading, both)
 
 
 def combined(of_plan: Reading, of_limits: Reading, lacking: int | None = None) -> Reading:

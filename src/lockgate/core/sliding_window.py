@@ -22,9 +22,11 @@ wait is 30 s, since the cell of 0 s expires at 60 s.
 fast path to the same readings and state, for hits that share their cells.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias, cast
+
+from .fast_tuples import new_tuple
 
 EXACT_CELLS: Final = 64
 """Below this many cells every instant has a separate cell: the window is exact (D21)."""
@@ -87,10 +89,6 @@ class Reading(NamedTuple):
     wait: int
     """Microseconds after which this cost is admitted without competition; 0 when allowed. For a
     cost above the limit, which is never admitted, it is the whole window."""
-
-
-# NamedTuple's own constructor takes three times as long, and every request makes a reading.
-new_reading = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 def empty_state(windows: Iterable[Window]) -> State:
@@ -158,7 +156,7 @@ def hit(state: State, windows: tuple[Window, ...], now: int, cost: int) -> tuple
                 least, reset, tightest = left, expires, index
         index += 1  # noqa: SIM113 - zip() and enumerate() cost a tuple for each window
     remaining = None if tightest is None else least
-    reading = new_reading(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
+    reading = new_tuple(Reading, (True, now, tuple(counts), remaining, reset, tightest, None, 0))
     return reading, tuple(new_state)
 
 
@@ -186,7 +184,7 @@ def refusal_at(refusal: Reading, now: int) -> Reading:
     """Return a refusal as it reads at a later instant, before any cell has expired."""
     _, then, used, remaining, reset, tightest, refused_by, wait = refusal
     wait -= now - then
-    return new_reading(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
+    return new_tuple(Reading, (False, now, used, remaining, reset, tightest, refused_by, wait))
 
 
 def state_after_refusal(state: State, windows: tuple[Window, ...], now: int) -> State:
@@ -415,10 +413,10 @@ class CoalescedHits:
             counts.append(count + added)
         used = tuple(counts)
         if not self._limited:
-            return new_reading(Reading, (True, now, used, None, now, None, None, 0))
+            return new_tuple(Reading, (True, now, used, None, now, None, None, 0))
         remaining = self._remaining - added
         reading = True, now, used, remaining, self._reset, self._tightest, None, 0
-        return new_reading(Reading, reading)
+        return new_tuple(Reading, reading)
 
     def to_state(self) -> State:
         """Return the state that :func:`hit` would have returned for the last of these hits."""

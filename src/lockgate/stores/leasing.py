@@ -20,16 +20,17 @@ unsettled lease stays listed for :data:`~lockgate.core.quota_leases.LONGEST` aft
 longer step hides it.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from math import ceil
 from secrets import token_hex
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ..clock import Clock
 from ..core.api_keys import ApiKey
 from ..core.bounded_dict import BoundedDict
+from ..core.fast_tuples import new_tuple
 from ..core.key_format import Token
 from ..core.limits import Limit
 from ..core.plans import Plan, PlanBook
@@ -42,7 +43,7 @@ from ..core.quota_leases import (
     Settlement,
 )
 from ..core.row_seals import sealed_fields
-from ..core.sliding_window import Reading, new_reading
+from ..core.sliding_window import Reading
 from ..core.timestamps import SECOND
 from ..errors import ConfigurationError, LockgateError
 from ..sync import run, together
@@ -73,10 +74,6 @@ _SETTLED_AT_ONCE: Final = 32
 """Organizations whose idle leases are settled at the same time."""
 _HANDLES_AT_MOST: Final = 131_072
 _ORGANIZATIONS_AT_MOST: Final = 10_000
-
-# A NamedTuple's own constructor takes three times as long.
-_api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
-_admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 class _Held:
@@ -157,7 +154,7 @@ class _Held:
         known[2] = uses = uses + 1
         known[3] = now
         _, _, used, remaining, reset, tightest, _, _ = self._reading
-        reading = new_reading(
+        reading = new_tuple(
             Reading,
             (
                 True,
@@ -170,8 +167,8 @@ class _Held:
                 0,
             ),
         )
-        shown = _api_key(ApiKey, key[:-2] + (key.request_count + uses, now))  # noqa: RUF005 - it goes by a list
-        return _admission(Admission, (Verdict.ADMITTED, shown, plan, reading, None, None))
+        shown = new_tuple(ApiKey, key[:-2] + (key.request_count + uses, now))  # noqa: RUF005 - it goes by a list
+        return new_tuple(Admission, (Verdict.ADMITTED, shown, plan, reading, None, None))
 
     def settlement(self) -> Settlement:
         """Return what was used."""

@@ -1,6 +1,6 @@
 """A store in process memory, for tests, development and services of one process."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 from time import time_ns
 from typing import Final, cast
@@ -10,6 +10,7 @@ from ...core.accounts import Account, last_use
 from ...core.api_keys import ApiKey, Position
 from ...core.bounded_dict import BoundedDict
 from ...core.changes import Change, ChangeDraft
+from ...core.fast_tuples import new_tuple
 from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.key_search import KeySearch
@@ -71,10 +72,6 @@ _REMEMBERED: Final = 10_000
 """Commits of all organizations whose ids are remembered: here no reply is lost, only abandoned."""
 _SWEPT_AT_ONCE: Final = 2
 """More than one, so that the sweep is faster than new slots."""
-
-# A NamedTuple's own constructor takes three times as long.
-_api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
-_admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 class MemoryStore(Store):
@@ -175,8 +172,8 @@ class MemoryStore(Store):
             last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
                 self._last_used[handle] = last_used_at = now
-        key = _api_key(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
-        return _admission(Admission, (_ADMITTED, key, plan, reading, named, None))
+        key = new_tuple(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
+        return new_tuple(Admission, (_ADMITTED, key, plan, reading, named, None))
 
     async def admit_leased(
         self,

@@ -10,7 +10,7 @@ the usage in one step, so most admissions take one round trip. The script answer
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from time import monotonic
 from typing import Any, Final, cast
@@ -21,6 +21,7 @@ from ...clock import wall_clock
 from ...core.allowed_addresses import contains
 from ...core.api_keys import ApiKey, KeyState
 from ...core.bounded_dict import BoundedDict
+from ...core.fast_tuples import new_tuple
 from ...core.key_format import Token
 from ...core.limit_hits import combined
 from ...core.limit_windows import LimitWindows
@@ -92,11 +93,6 @@ _ALONE_HEAD: Final = 9
 """The bytes of the verdict and the instant in an answer of ``hit_limits.lua``."""
 _USAGE_OF_EXPIRED: Final = slice(9, None)
 
-# A NamedTuple's own constructor takes three times as long.
-_api_key = cast(Callable[[type[ApiKey], Iterable[object]], ApiKey], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
-_admission = cast(Callable[[type[Admission], Iterable[object]], Admission], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
-_call = cast(Callable[[type[Call], Iterable[object]], Call], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
-
 
 class Admissions(Store):
     """The verbs of :class:`~lockgate.stores.base.WindowStore`, and admission."""
@@ -154,7 +150,7 @@ class Admissions(Store):
                 charged = key_hint.under(plans, now)
             _, plan, mark, begun, ends_at, own = charged
             request = write_request(now, cost, ends_at, mark)
-            call = _call(Call, (key_hint.slot, begun + request, ADMIT, True, True, 1, None))
+            call = new_tuple(Call, (key_hint.slot, begun + request, ADMIT, True, True, 1, None))
             is_limited = limits or own is not UNLIMITED
             named = bound(limits + own[0], key_hint.id, own[1]) if is_limited else None
             if named is not None:
@@ -185,9 +181,9 @@ class Admissions(Store):
                 reading, requests, last = read_admission(answer, named)
                 if named is not None and named.quotas:
                     named = named.at(reading.now, key_hint.owner)
-                key = _api_key(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
+                key = new_tuple(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
                 judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
-                return _admission(Admission, (judged, key, plan, reading, named, granted))
+                return new_tuple(Admission, (judged, key, plan, reading, named, granted))
             outcome = await self._admit_again(token, key_hint, plans, call, answer, named, lease)
             if isinstance(outcome, Admission):
                 return outcome

@@ -1,12 +1,13 @@
 """Encode a request and its plan for ``admit.lua`` and ``hit.lua``, and decode their answers."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from math import ceil, inf
 from struct import Struct
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
+from ...core.fast_tuples import new_tuple
 from ...core.limit_hits import combined
 from ...core.limit_windows import LimitWindows
 from ...core.sliding_window import LARGEST, Reading, Window
@@ -25,9 +26,6 @@ _OF_LIMITS: Final = Struct("<bdb")
 _ALONE: Final = Struct("<Bq")
 _USED_SIZE: Final = 8
 _REQUEST_AND_END: Final = Struct(f"{_REQUEST.format}2s")
-
-# A NamedTuple's own constructor takes three times as long.
-_made = cast(Callable[[type[Reading], Iterable[object]], Reading], tuple.__new__)  # pyright: ignore[reportUnknownMemberType] - typeshed's own Self
 
 
 def _by_size() -> dict[int, Callable[[bytes], tuple[Any, ...]]]:
@@ -184,7 +182,7 @@ def read_admission(
     )
     if tightest < 0:  # No window has a limit.
         remaining, reset, tightest = None, now, None
-    reading = _made(
+    reading = new_tuple(
         Reading,
         (
             verdict == ADMITTED,
