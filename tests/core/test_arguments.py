@@ -12,7 +12,7 @@ from pydantic import HttpUrl, SecretBytes, SecretStr
 from lockgate import Gate, Registration
 from lockgate.errors import ConfigurationError
 from lockgate.options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions
-from lockgate.services.leak_reports import LeakReports
+from lockgate.services.leaks.leak_reports import LeakReports
 from lockgate.sessions import SessionOptions, SignedCookie, StepUp
 from lockgate.sessions.jwt import JwtSessions
 

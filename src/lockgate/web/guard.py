@@ -8,6 +8,7 @@ from typing import Final
 from ..core.access_rule import ANY_KEY, Rule
 from ..core.limits import Limit, bound
 from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.request_paths import Pattern
 from ..core.sliding_window import Reading
 from ..errors import (
     AddressNotAllowed,
