@@ -52,7 +52,8 @@ from .principal import Principal
 from .services.accounts.registration import AgentAccounts, Registration
 from .services.accounts.session_access import SessionAccess
 from .services.change_log import Changes
-from .services.explanations import Explanation, Explanations, OpenExplanation
+from .services.explain.explanations import Explanations
+from .services.explain.findings import Explanation, OpenExplanation
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imports.imported_keys import ImportedKeys
 from .services.keys.keys import Keys

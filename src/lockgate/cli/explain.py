@@ -13,7 +13,7 @@ from ..core.scopes import Requirement, requirement
 from ..core.timestamps import iso8601
 from ..errors import ConfigurationError
 from ..gate import Gate
-from ..services.explanations import (
+from ..services.explain.findings import (
     Explanation,
     LimitExplanation,
     OpenExplanation,

@@ -15,7 +15,8 @@ from ..core.plans import LIMITS, SPANS, Plan
 from ..core.timestamps import iso8601
 from ..errors import InvalidRequest, Problem, StoreError, StoreUnavailable
 from ..gate import Gate
-from ..services.explanations import LeasesExplanation, leases_of
+from ..services.explain.explanations import leases_of
+from ..services.explain.findings import LeasesExplanation
 from ..services.organizations import OrganizationPage, OwnLimits
 from ..services.usage.rate_limit_status import LimitUsage, WindowUsage, status_of
 from ..stores.answers import UnreadableState

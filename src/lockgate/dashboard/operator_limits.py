@@ -6,7 +6,7 @@ from typing import Any, Final
 from ..core.instants import datetime_of, read_instant
 from ..core.limit_changes import read_limit
 from ..core.plans import LIMITS, SPANS, Plan
-from ..services.explanations import Explanation
+from ..services.explain.findings import Explanation
 from ..services.organizations import OwnLimits
 from .forms import Form
 from .moments import Moment, moment_of

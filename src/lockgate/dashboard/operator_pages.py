@@ -7,7 +7,7 @@ from ..core.key_search import holds_secret
 from ..core.plans import LIMITS, is_id
 from ..core.timestamps import iso8601
 from ..errors import NotFound, RateLimitExceeded
-from ..services.explanations import Explanation
+from ..services.explain.findings import Explanation
 from ..services.organizations import ListedOrganization
 from ..web.operations.operation import Reply
 from . import drafts, operator_limits

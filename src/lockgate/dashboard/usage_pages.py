@@ -6,7 +6,7 @@ from ..core.api_keys import ApiKey
 from ..core.limits import Limit, Subject
 from ..core.periods import NAMES
 from ..core.usage_history import By
-from ..services.explanations import Explanation
+from ..services.explain.findings import Explanation
 from ..services.usage.reports import UsageReport
 from ..web.operations.operation import Reply
 from .charts import SPANS, chart_of, spans

@@ -23,12 +23,12 @@ from lockgate.errors import (
     RateLimitExceeded,
 )
 from lockgate.options import HoldOptions
-from lockgate.services.explanations import LeasesExplanation
+from lockgate.services.explain.findings import LeasesExplanation
 from lockgate.sessions import SignedCookie
 from lockgate.testing import HandClock
 from lockgate.testing.factories import OPEN
 
-from .shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
+from ..shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
 
 PEPPER = b"the pepper of these tests, 1 of 2"
 SMALL = PlanBook([Plan("free", rpm=3, rph=100, rpd=None, concurrent=2)])

@@ -1,0 +1,1 @@
+"""Explain an organization, a key or an open rule, and why a request would be refused."""
