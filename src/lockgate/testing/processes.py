@@ -163,7 +163,7 @@ async def share(
             guarantee between processes with equal clocks.
     """
     pickled = _pickled(reopen)
-    had = [part for part in parts if applies(part, store)]
+    had: list[Part] = [part for part in parts if applies(part, store)]
     with TemporaryDirectory() as folder:
         try:
             await _with_workers(store, pickled, folder, 0, skew, parts=had)
@@ -298,8 +298,9 @@ _PARTS: Final[Mapping[Owner, Part]] = {
 
 def _owners(store: Store, parts: Collection[Part]) -> list[Owner]:
     """Return the owners of the fields that a store keeps."""
-    owners = [owner for owner in OWNERS if _PARTS.get(owner, "admission") in parts]
-    return [owner for owner in owners if owner != "history" or store.keeps_history]
+    owners: list[Owner] = [owner for owner in OWNERS if _PARTS.get(owner, "admission") in parts]
+    kept: list[Owner] = [one for one in owners if one != "history" or store.keeps_history]
+    return kept
 
 
 async def _windows(store: Store, workers: Sequence[Worker], lasts: int, organization: str) -> None:

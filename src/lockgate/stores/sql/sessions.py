@@ -105,7 +105,7 @@ class Sessions:
                 raise
             dialect.do_terminate(connection)
         prepares = "prepare_threshold" in options and not self._never_prepares
-        unprepared = {} if prepares else UNPREPARED[dialect.driver]
+        unprepared: Mapping[str, Any] = {} if prepares else UNPREPARED[dialect.driver]
         connection = dialect.connect(*words, **{**options, **unprepared})
         if not self._checked:
             self._checked = True

@@ -11,7 +11,7 @@ from ...core.changes import Action, drafted_change
 from ...core.plans import Organization
 from ...core.timestamps import DAY
 from ...errors import HandleTaken
-from ...stores.base import PAGE_AT_MOST, KeyStore, Store
+from ...stores.base import PAGE_AT_MOST, Store
 from ..factories import NOW, Factory
 from ..guarantees import Broken
 from .check import Check
@@ -354,10 +354,9 @@ async def _see_whole_account(case: Case, store: Store) -> None:
 
 async def a_process_that_dies_leaves_a_whole_change_or_none(store: Store) -> None:
     """An operation of a store that has rows dies before and after each reading and commit."""
-    if isinstance(store, KeyStore):
-        fuse = Fuse()
-        with mortal(store, ("read", "commit", "walk"), fuse):
-            await see_deaths(store, store, fuse)
+    fuse = Fuse()
+    with mortal(store, ("read", "commit", "walk"), fuse):
+        await see_deaths(store, store, fuse)
 
 
 def _see(kept: bool, sentence: str, said: str) -> None:
