@@ -319,7 +319,7 @@ def test_mistakes_are_told_when_the_gate_is_built() -> None:
         build(bearer=SignedCookie([SECRET]))
     with pytest.raises(ConfigurationError, match="No request could present a session"):
         build(cookie=None)
-    with pytest.raises(ConfigurationError, match="give True, or a session verifier"):
+    with pytest.raises(ConfigurationError, match="give True or False or SessionVerifier"):
         build(bearer="RS256")
     agents = Registration(session_secrets=[SECRET])
     any_text = ImportedKeyFormat("any", r"(?P<handle>\S{5})\S+", schemes=["sha256"])

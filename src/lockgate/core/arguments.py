@@ -6,7 +6,7 @@ number as text. Each would fail later, at a request or in words of its own.
 
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, Protocol, Union, cast, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigurationError
 
@@ -65,9 +65,11 @@ def _fits(value: object, kind: Any) -> bool:
     """Return whether a value is one of a type without parameters."""
     if kind in _NUMBERS:
         return isinstance(value, _NUMBERS[kind]) and not isinstance(value, bool)
-    if getattr(kind, "_is_protocol", False):
+    if Protocol in getattr(kind, "__bases__", ()):
+        # What it lacks besides functions has a message of its own, which says what to write.
         members = [name for name in dir(kind) if name[0] != "_" or name == "__call__"]
-        return all(hasattr(value, name) for name in members)
+        functions = [name for name in members if callable(getattr(kind, name))]
+        return all(hasattr(value, name) for name in functions)
     return not isinstance(kind, type) or isinstance(value, kind)
 
 
