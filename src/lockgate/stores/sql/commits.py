@@ -270,11 +270,14 @@ class Commits:
         old = [write.old for write in commit.writes]
         handles = sorted({row.handle for row in old if isinstance(row, ApiKey)})
         has_account = commit.remove_unused is not None or any(isinstance(r, Account) for r in old)
-        queries = [Query(self._lock, {"of": id}), self._records.moment(id)]
+        queries = [Query(self._lock, {"of": id})]
         queries += [Query(self._held_key, {"of_handle": handle}) for handle in handles]
         queries += [Query(self._held_account, {"of": id})] * has_account
+        # The first plain read takes the snapshot. Before the locks, MariaDB would fail each commit
+        # to a key whose usage is written meanwhile (innodb_snapshot_isolation).
+        queries.append(self._records.moment(id))
         while True:
-            owners, (present,), *found = cursor.ask(*queries)
+            owners, *found, (present,) = cursor.ask(*queries)
             moment = self._records.read_moment(present, now)
             if owners:
                 break

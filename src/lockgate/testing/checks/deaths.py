@@ -10,7 +10,7 @@ from ...core.api_keys import ApiKey, KeyDetails
 from ...core.changes import Action, drafted_change
 from ...core.plans import Organization
 from ...core.timestamps import DAY
-from ...errors import HandleTaken
+from ...errors import HandleTaken, KeyLimitReached
 from ...stores.base import PAGE_AT_MOST, Store
 from ..factories import NOW, Factory
 from ..guarantees import Broken
@@ -307,7 +307,7 @@ async def _see_survived(case: Case, store: Store) -> None:
     was_made = await _see_whole(case, store)
     try:
         await case.act(store)
-    except HandleTaken:
+    except (HandleTaken, KeyLimitReached):  # If both apply, the store chooses.
         said = f"{case.name}: after a process died, the change can never be made."
         _see(was_made, "D3", said)
     _see(await _see_whole(case, store), "W3", f"{case.name}: a repetition did not make the change.")
