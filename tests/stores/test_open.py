@@ -104,7 +104,7 @@ def test_an_object_that_is_no_store_is_refused_with_the_remedy(tmp_path: Path) -
         (engine, r"An Engine is not a store: give the gate SqlStore\(engine\)"),
         (create_async_engine("postgresql+asyncpg://h/d"), r"An AsyncEngine .* SqlStore\(engine\)"),
         (sessionmaker(engine), r"A sessionmaker .* SqlStore\(engine\)"),
-        (7, "takes a store or its URL, not int"),
+        (7, "takes a store or its URL as text, not int"),
     ]
     for store, told in wrong:
         with pytest.raises(ConfigurationError, match=told):

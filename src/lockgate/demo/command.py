@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import sha256
 from importlib import import_module
@@ -234,6 +234,9 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _url(host: str, port: int) -> str:
+    """Return the URL by which a browser on this machine calls the demo."""
+    with suppress(OSError):  # A browser writes the short forms of an address, such as 127.1, whole.
+        host = socket.inet_ntoa(socket.inet_aton(host))
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
