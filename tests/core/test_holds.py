@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from lockgate.core.budgets import Budget, total
 from lockgate.core.holds import (
-    Budget,
     HoldAction,
     HoldAnswer,
     Look,
@@ -21,7 +21,6 @@ from lockgate.core.holds import (
     budgets,
     changed,
     name_of,
-    total,
 )
 from lockgate.core.limit_hits import FIELDS_AT_MOST
 from lockgate.core.limit_windows import LimitWindows, span_of

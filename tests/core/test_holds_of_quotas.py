@@ -10,10 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from lockgate.core.budgets import Budget, Count
 from lockgate.core.hold_ids import HoldId
 from lockgate.core.holds import (
-    Budget,
-    Count,
     HoldAction,
     HoldAnswer,
     Look,

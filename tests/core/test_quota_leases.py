@@ -15,7 +15,6 @@ from lockgate.core.quota_leases import (
     LONGEST,
     SHARE,
     LeaseRequest,
-    QuotaLease,
     QuotaLeases,
     Settlement,
     current,
@@ -28,6 +27,7 @@ from lockgate.core.quota_leases import (
     units_out,
     until_settled,
 )
+from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import LARGEST, State, Window, empty_state, hit, peek
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.testing.clock import START as NOW
@@ -40,7 +40,7 @@ ALONE = (Window("minute", MINUTE, 500, 0),)
 class Holder:
     """A process that admits from a lease."""
 
-    def __init__(self, lease: QuotaLease) -> None:
+    def __init__(self, lease: Reservation) -> None:
         self.lease = lease
         self.used: list[tuple[int, int]] = []
         self.is_dead = False
@@ -196,8 +196,8 @@ def test_no_span_has_more_than_the_limit(machine: type[Leased]) -> None:
     case("runTest").runTest()
 
 
-def lease(units: int = 10, deadline: int = NOW + SECOND, *, id: str = "a" * 16) -> QuotaLease:
-    return QuotaLease(id, units, deadline, SECOND)
+def lease(units: int = 10, deadline: int = NOW + SECOND, *, id: str = "a" * 16) -> Reservation:
+    return Reservation(id, units, deadline, SECOND)
 
 
 def ask(units: int = 100, *settled: Settlement) -> LeaseRequest:
@@ -325,7 +325,7 @@ def test_a_grant_leaves_units_for_others(
     leases = tuple(lease(one, id=f"{index:016x}") for index, one in enumerate(out))
     reading, _ = hit(empty_state(windows), windows, NOW, used or 1)
     made = granted(leases, windows, reading._replace(used=(used,)), ask(wanted))
-    assert made == (None if units is None else QuotaLease("b" * 16, units, NOW + SECOND, SECOND))
+    assert made == (None if units is None else Reservation("b" * 16, units, NOW + SECOND, SECOND))
 
 
 def test_the_tightest_window_bounds_a_grant() -> None:

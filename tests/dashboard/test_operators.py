@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from lockgate import MemoryStore, run
-from lockgate.core.quota_leases import QuotaLease, QuotaLeases
+from lockgate.core.quota_leases import QuotaLeases
+from lockgate.core.reservations import Reservation
 from lockgate.sessions import Session
 from lockgate.web.request import RequestView
 
@@ -183,7 +184,7 @@ def test_an_operator_sees_the_units_that_are_out_on_leases(
     until = 1_800_000_001_000_000
 
     async def out(*_: Any) -> QuotaLeases:
-        return (QuotaLease("0" * 16, 700, until, 1), QuotaLease("1" * 16, 800, until - 1, 1))
+        return (Reservation("0" * 16, 700, until, 1), Reservation("1" * 16, 800, until - 1, 1))
 
     monkeypatch.setattr(MemoryStore, "quota_leases", out)
     page = console.get("/operator/organization?id=org_8")

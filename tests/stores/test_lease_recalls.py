@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook
-from lockgate.core.quota_leases import LONGEST, QuotaLease
+from lockgate.core.quota_leases import LONGEST
+from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.answers import Admission, StoreError
@@ -146,7 +147,7 @@ async def test_a_lease_that_is_recalled_before_its_grant_is_answered_ends_at_onc
         return admission
 
     monkeypatch.setattr(store, "admit_leased", recalled_meanwhile)
-    granted: list[QuotaLease] = []
+    granted: list[Reservation] = []
     while not granted:
         admission = await holder.admit(token_of(made), 1, PLANS)
         granted += [admission.lease] if admission.lease else []

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from lockgate.core.budgets import Budget
 from lockgate.core.holds import (
     PREFIX,
-    Budget,
-    Held,
     HoldAction,
     HoldAnswer,
     Look,
@@ -20,6 +19,7 @@ from lockgate.core.holds import (
     changed,
 )
 from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import LARGEST, Reading, Window, count_at
 from lockgate.core.timestamps import DAY, MINUTE
 
@@ -63,7 +63,7 @@ class HoldMutant(Mutant):
         await super().reset(organization, *args, **kwargs)
 
 
-def _ended_at(budget: Budget, now: int) -> tuple[Held, ...]:
+def _ended_at(budget: Budget, now: int) -> tuple[Reservation, ...]:
     return tuple(one._replace(deadline=now) if one.deadline < now else one for one in budget.held)
 
 

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from lockgate import Store
-from lockgate.core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement, out
+from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement, out
+from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import DAY
 from lockgate.stores.answers import Admission, Verdict
@@ -305,25 +306,25 @@ class Granting(LeaseMutant):
         self.put(organization, kept if other is None else (*kept, other))
         return answer._replace(lease=other)
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         raise NotImplementedError
 
 
-def _whole(asked: LeaseRequest, now: int) -> QuotaLease | None:
-    return QuotaLease(asked.id, asked.units, now + asked.span, asked.span) if asked.units else None
+def _whole(asked: LeaseRequest, now: int) -> Reservation | None:
+    return Reservation(asked.id, asked.units, now + asked.span, asked.span) if asked.units else None
 
 
 class GrantsAllThatIsAsked(Granting):
     killed_by: ClassVar = {"H5"}
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         return _whole(asked, now) if answer.lease else None
 
 
 class GrantsAFewUnits(Granting):
     killed_by: ClassVar = {"H5"}
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         is_plain = answer.verdict is Verdict.ADMITTED and answer.limits is None
         return answer.lease or (_whole(asked, now) if is_plain and asked.units < 3 else None)
 
@@ -331,7 +332,7 @@ class GrantsAFewUnits(Granting):
 class GrantsWithARefusal(Granting):
     killed_by: ClassVar = {"H5"}
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         is_refused = answer.verdict is Verdict.LIMITED and answer.limits is None
         return _whole(asked, now) if is_refused else answer.lease
 
@@ -339,7 +340,7 @@ class GrantsWithARefusal(Granting):
 class GrantsBesideNamedLimits(Granting):
     killed_by: ClassVar = {"H5"}
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         is_named = answer.verdict is Verdict.ADMITTED and answer.limits is not None
         return _whole(asked, now) if is_named else answer.lease
 
@@ -347,14 +348,14 @@ class GrantsBesideNamedLimits(Granting):
 class GrantsToRevokedKeys(Granting):
     killed_by: ClassVar = {"H5"}
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         return _whole(asked, now) if answer.verdict is Verdict.REVOKED else answer.lease
 
 
 class GrantsNothingWithoutALimit(Granting):
     killed_by: ClassVar = {"H5"}
 
-    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> QuotaLease | None:
+    def other(self, answer: Admission, asked: LeaseRequest, now: int) -> Reservation | None:
         is_free = answer.reading is not None and answer.reading.remaining is None
         return None if is_free else answer.lease
 

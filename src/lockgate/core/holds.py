@@ -1,4 +1,4 @@
-"""Holds: units taken now and settled later, when their number is known (D41).
+"""Holds: units taken now and settled later, when their number is known (D41); slots alike (D26).
 
 A hold counts in full from its grant on. Settling it replaces the units by the used ones, as
 a hit at that instant, and the rest is free at once. A hold that is neither settled nor renewed by
@@ -17,81 +17,42 @@ The units used in a period are one cell at the first instant of the period: sett
 period of the settling, those of a hold past its deadline in the period of the deadline. The holds
 that are out count in the present period. So each action brings the calendars of its budgets.
 
+A slot of a job is a hold of one unit in a budget of its own, :data:`SLOTS`. Its window has no
+length, so a slot that ends, released or at its deadline, is free at once (L3).
+
 The functions are pure: :func:`apply` takes the budgets of one organization and returns those to
-store; a store applies it atomically.
+store. The actions apply it to a :class:`~lockgate.core.ledger.Ledger`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
-from struct import Struct
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from .budgets import (
+    SLOTS,
+    UNUSED,
+    Budget,
+    Count,
+    counted_in,
+    current,
+    in_period,
+    total,
+    units_of,
+    used_in,
+)
 from .fast_tuples import new_tuple
+from .ledger import Ledger
 from .limit_hits import FIELDS_AT_MOST
 from .limit_windows import PERIOD, LimitWindows, span_of
 from .periods import Period, Quota
-from .sliding_window import EMPTY, LARGEST, Cells, Window, count_at, counted, pruned
+from .reservations import Reservation, Reservations
+from .sliding_window import LARGEST, Window, count_at, counted
 from .timestamps import DAY
 
 PREFIX: Final = "hold:"
 """Begins the field of each budget, since rules' limits of the same name are other counts."""
-
-_FORMAT: Final = 1
-_HEAD: Final = Struct("<BqqqqqqI")
-_HELD: Final = Struct("<16sqqq")
-_CELL: Final = Struct("<qq")
-
-
-class Held(NamedTuple):
-    """The part of a hold that is in one budget."""
-
-    id: str
-    """32 hexadecimal digits."""
-    units: int
-    deadline: int
-    """The instant from which on the units are used, in microseconds."""
-    span: int
-    """The span of its last grant; no deadline lies further ahead than this."""
-
-
-class Budget(NamedTuple):
-    """The state of one window that holds are charged to."""
-
-    cells: Cells = EMPTY
-    held: tuple[Held, ...] = ()
-    grain: int = 0
-    """Of the window that the latest hold was taken of, in microseconds."""
-
-    @property
-    def last(self) -> int:
-        """The instant from which on nothing more is counted in it."""
-        return max([self.cells[3], *(one.deadline for one in self.held)])
-
-    def written(self) -> bytes:
-        """Return the budget as bytes."""
-        *cells, older = self.cells
-        parts = [_HEAD.pack(_FORMAT, *cells, self.grain, len(self.held))]
-        parts += (_HELD.pack(bytes.fromhex(one.id), *one[1:]) for one in self.held)
-        return b"".join((*parts, older))
-
-    @classmethod
-    def read(cls, value: bytes) -> Self:
-        """Decode the bytes of :meth:`written`.
-
-        Raises:
-            ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
-        """
-        format, used, oldest, first, last, count, grain, number = _HEAD.unpack_from(value)
-        ends = _HEAD.size + number * _HELD.size
-        if format != _FORMAT or len(value) < ends:
-            raise ValueError(f"A budget of {len(value)} bytes has format {format}, {number} holds.")
-        rows = _HELD.iter_unpack(value[_HEAD.size : ends])
-        held = tuple(Held(id.hex(), *numbers) for id, *numbers in rows)
-        return cls((used, oldest, first, last, count, value[ends:]), held, grain)
-
-
-_UNUSED: Final = Budget()
+_SLOTS_ALONE: Final = (SLOTS,)
 _FITS: Final[tuple[int, ...]] = ()
 
 Quotas: TypeAlias = tuple[Quota | None, ...]
@@ -101,7 +62,7 @@ Quotas: TypeAlias = tuple[Quota | None, ...]
 class Take(NamedTuple):
     """Takes units of several windows, all or none.
 
-    A hold of this id that is out already is not taken twice.
+    A hold of this id that is out already is not taken twice, nor a slot, whoever owns it.
     """
 
     id: str
@@ -113,6 +74,12 @@ class Take(NamedTuple):
     """Microseconds until the deadline."""
     most: int
     """The most holds that one window has at a time."""
+    owner: str = ""
+    """Of a slot."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple["HoldAnswer", Ledger]:
+        """Take the units: see :class:`~lockgate.core.ledger.Action`."""
+        return _applied(self, ledger, now)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -133,6 +100,12 @@ class Settle(NamedTuple):
     used: tuple[int | None, ...]
     """Of each field, 0 to :data:`~lockgate.core.sliding_window.LARGEST`; None: all that it held."""
     quotas: Quotas = ()
+    owner: str = ""
+    """Of a slot, which stays if it has another."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple["HoldAnswer", Ledger]:
+        """Settle the hold: see :class:`~lockgate.core.ledger.Action`."""
+        return _applied(self, ledger, now)
 
 
 class Renew(NamedTuple):
@@ -142,6 +115,12 @@ class Renew(NamedTuple):
     fields: tuple[str, ...]
     span: int
     quotas: Quotas = ()
+    owner: str = ""
+    """As of :class:`Settle`."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple["HoldAnswer", Ledger]:
+        """Renew the hold: see :class:`~lockgate.core.ledger.Action`."""
+        return _applied(self, ledger, now)
 
 
 class Look(NamedTuple):
@@ -155,6 +134,11 @@ class Look(NamedTuple):
     """As of :class:`Take`."""
     id: str = ""
     """Of no hold."""
+    owner: str = ""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple["HoldAnswer", Ledger]:
+        """Read the budgets: see :class:`~lockgate.core.ledger.Action`."""
+        return _applied(self, ledger, now)
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -168,19 +152,6 @@ class Look(NamedTuple):
 
 
 HoldAction: TypeAlias = Take | Settle | Renew | Look
-
-
-class Count(NamedTuple):
-    """Units that a call has counted as used in a period of a calendar quota."""
-
-    place: int
-    """The index of the field."""
-    begins: int
-    """The first instant of the period, in microseconds."""
-    before: int
-    """The units used in the period before they were counted, without those of holds."""
-    after: int
-    """Those after."""
 
 
 class HoldAnswer(NamedTuple):
@@ -203,6 +174,9 @@ class HoldAnswer(NamedTuple):
     exceed, or the rest of the period; 0: they fit. Empty: the action takes none."""
     counts: tuple[Count, ...] = ()
     """The units of holds that this call has counted in periods."""
+    slots: Reservations = ()
+    """After :class:`Take` and :class:`Renew` the slot of this id, after :class:`Look` all that are
+    held. Empty for other fields than :data:`SLOTS`."""
 
     @property
     def wait(self) -> int:
@@ -213,6 +187,12 @@ class HoldAnswer(NamedTuple):
     def refused_by(self) -> int | None:
         """Index of the window with the longest wait; None: none refuses."""
         return self.waits.index(self.wait) if self.wait else None
+
+
+def slots(limit: int | None) -> LimitWindows:
+    """Return the window of slots of which at most ``limit`` are held at a time."""
+    most = LARGEST if limit is None else limit
+    return LimitWindows(("slots",), (SLOTS,), (Window("slots", 0, most, 0),))
 
 
 @lru_cache(4096)
@@ -251,11 +231,14 @@ def apply(
     id, quotas = action.id, action.quotas
     kept, counts = _present(action.fields, quotas, before, now)
     periods = [None if quota is None else quota.period(now) for quota in quotas] if quotas else None
-    mine: list[Held | None] = []
+    is_of_owner = isinstance(action, Settle | Renew)
+    mine: list[Reservation | None] = []
     of_mine: list[int] = []
     is_out, deadline, waits = False, now, _FITS
     for budget in kept:
         held = _of_id(budget.held, id) if budget.held else None
+        if is_of_owner and held is not None and held.owner != action.owner:
+            held = None
         mine.append(held)
         if held is None:
             of_mine.append(0)
@@ -271,17 +254,18 @@ def apply(
                 units, deadline = action.units, now + action.span
                 _take(action, kept, deadline)
             else:
-                units = tuple([_held(budget.held) for budget in kept])
+                units = tuple([units_of(budget.held) for budget in kept])
     elif isinstance(action, Settle):
         counts += _settle(action, mine, kept, periods, now)
     elif isinstance(action, Renew):
         deadline = _renew(action, mine, kept, now)
     else:
         counts = []
-        units = tuple([_held(budget.held) for budget in kept])
+        units = tuple([units_of(budget.held) for budget in kept])
         waits = _waits(action, before, kept, now, fields)
     used = tuple(map(total, kept, periods) if periods else map(total, kept))
-    answer = is_out, now, deadline, used, units, waits, tuple(counts)
+    shown = _slots(action, kept) if action.fields == _SLOTS_ALONE else ()
+    answer = is_out, now, deadline, used, units, waits, tuple(counts), shown
     return new_tuple(HoldAnswer, answer), tuple(kept)
 
 
@@ -294,48 +278,24 @@ def changed(
     found: list[tuple[str, Budget]] = []
     for index, field in enumerate(action.fields):
         old, new = before[index], after[index]
-        if new is not old and new != (old or _UNUSED):
+        if new is not old and new != (old or UNUSED):
             found.append((field, new))
     return found
 
 
-def total(budget: Budget, period: Period | None = None) -> int:
-    """Return the units that a budget counts, of a calendar quota those in a period."""
-    cells, held, _ = budget
-    used = cells[0] if period is None else _used_in(budget, period)
-    for one in held:
-        used += one.units
-    return min(LARGEST, used) if held else used
-
-
-def current(budget: Budget, span: int, now: int) -> Budget:
-    """Return a budget as it is at ``now``: holds past their deadline are used at that instant.
-
-    A clock that stepped back extends no hold beyond its span.
-    """
-    cells, held, grain = budget
-    live = _live(held, now) if held else held
-    if live is held and cells[3] <= now and (cells[1] > now - span or not cells[0]):
-        return budget
-    cells = pruned(cells, span, grain, now)
-    for deadline, units in sorted((one.deadline, one.units) for one in held):
-        if deadline <= now:
-            cells = count_at(cells, grain, deadline, units)
-    return Budget(pruned(cells, span, grain, now), live, grain)
-
-
-def _live(held: tuple[Held, ...], now: int) -> tuple[Held, ...]:
-    """Return the holds that are out at ``now``: the same object if all are, unchanged."""
-    for one in held:
-        if not now < one.deadline <= now + one.span:
-            break
-    else:
-        return held
-    return tuple(
-        one if one.deadline <= now + one.span else one._replace(deadline=now + one.span)
-        for one in held
-        if one.deadline > now
-    )
+def _applied(action: HoldAction, ledger: Ledger, now: int) -> tuple[HoldAnswer, Ledger]:
+    """Apply an action to the budgets of a ledger; drop those that have counted nothing for a day
+    (W10), where the clock may step back."""
+    before = [ledger.budgets.get(field) for field in action.fields]
+    answer, after = apply(action, before, now, ledger.fields)
+    new = changed(action, before, after)
+    if not new:
+        return answer, ledger
+    kept = {**ledger.budgets, **dict(new)}
+    idle = [field for field, budget in kept.items() if budget.last <= now - span_of(field) - DAY]
+    for field in idle:
+        del kept[field]
+    return answer, ledger._replace(budgets=kept)
 
 
 def _present(
@@ -345,9 +305,9 @@ def _present(
     budgets: list[Budget] = []
     counts: list[Count] = []
     for index, field in enumerate(fields):
-        budget, span = before[index] or _UNUSED, span_of(field)
+        budget, span = before[index] or UNUSED, span_of(field)
         if quotas and (quota := quotas[index]) is not None:
-            budget, new = _in_period(budget, index, quota, span, now)
+            budget, new = in_period(budget, index, quota, span, now)
             counts += new
         else:
             budget = current(budget, span, now)
@@ -355,66 +315,20 @@ def _present(
     return budgets, counts
 
 
-def _of_id(holds: Iterable[Held], id: str) -> Held | None:
+def _of_id(holds: Reservations, id: str) -> Reservation | None:
     for one in holds:
         if one.id == id:
             return one
     return None
 
 
-def _in_period(
-    budget: Budget, index: int, quota: Quota, span: int, now: int
-) -> tuple[Budget, list[Count]]:
-    """Return the budget of a calendar quota as it is at ``now``, as :func:`current` does.
-
-    Cells in the future stay where they are: a clock that stepped back finds the period before.
-    Periods and deadlines further back than a day more than the longest period are forgotten.
-    """
-    edge = max(0, now - span - DAY)
-    oldest = quota.period(edge).begins
-    cells = _cells_of(cell for cell in counted(budget.cells) if cell[0] >= oldest)
-    ended = sorted((one.deadline, one.units) for one in budget.held if edge < one.deadline <= now)
-    live = _live(budget.held, now)
-    used = [(quota.period(deadline).begins, units) for deadline, units in ended]
-    return _counted_in(Budget(cells, live, budget.grain), index, used)
-
-
-def _counted_in(
-    budget: Budget, index: int, used: Iterable[tuple[int, int]]
-) -> tuple[Budget, list[Count]]:
-    """Count units at the first instants of periods."""
-    cells = dict(counted(budget.cells))
-    counts: list[Count] = []
-    for begins, units in used:
-        if units:
-            before = cells.get(begins, 0)
-            cells[begins] = min(LARGEST, before + units)
-            counts.append(Count(index, begins, before, cells[begins]))
-    if not counts:
-        return budget, counts
-    return budget._replace(cells=_cells_of(sorted(cells.items()))), counts
-
-
-def _cells_of(pairs: Iterable[tuple[int, int]]) -> Cells:
-    """Return the cells of these instants and units, in their order."""
-    cells = [*pairs]
-    if not cells:
-        return EMPTY
-    *older, (last, count) = cells
-    packed = b"".join(_CELL.pack(*cell) for cell in older)
-    used = count + sum(units for _, units in older)
-    return used, older[0][0] if older else last, last, last, count, packed
-
-
-def _used_in(budget: Budget, period: Period) -> int:
-    return sum(units for at, units in counted(budget.cells) if period.begins <= at < period.ends)
-
-
-def _held(holds: Iterable[Held]) -> int:
-    units = 0
-    for one in holds:
-        units += one.units
-    return min(LARGEST, units)
+def _slots(action: HoldAction, budgets: Sequence[Budget]) -> Reservations:
+    """Return the slots to answer."""
+    held = budgets[0].held
+    if isinstance(action, Look):
+        return held
+    one = _of_id(held, action.id)
+    return () if one is None else (one,)
 
 
 def _waits(
@@ -451,7 +365,7 @@ def _wait(budget: Budget, window: Window, units: int, now: int) -> int:
     if excess <= 0:
         return 0
     if units > limit:
-        return window.span
+        return max(1, window.span)
     held = sorted((one.deadline, one.units) for one in budget.held)
     for instant, count in chain(counted(budget.cells), held):
         excess -= count
@@ -471,21 +385,21 @@ def _wait_for_period(budget: Budget, quota: Quota, limit: int | None, units: int
         return 0
     following = quota.period(period.ends)
     carried = sum(one.units for one in budget.held if one.deadline >= period.ends)
-    is_late = units <= limit < _used_in(budget, following) + carried + units
+    is_late = units <= limit < used_in(budget, following) + carried + units
     return (following if is_late else period).ends - now
 
 
 def _take(action: Take, budgets: list[Budget], deadline: int) -> None:
-    id, limits, units, span, _ = action
+    id, limits, units, span, _, owner = action
     for index, window in enumerate(limits.windows):
         cells, held, _ = budgets[index]
-        mine = new_tuple(Held, (id, units[index], deadline, span))
+        mine = new_tuple(Reservation, (id, units[index], deadline, span, owner))
         budgets[index] = new_tuple(Budget, (cells, (*held, mine), window.grain))
 
 
 def _settle(
     action: Settle,
-    mine: Sequence[Held | None],
+    mine: Sequence[Reservation | None],
     budgets: list[Budget],
     periods: Sequence[Period | None] | None,
     now: int,
@@ -499,23 +413,25 @@ def _settle(
         held = tuple([other for other in held if other is not one]) if len(held) > 1 else ()
         if periods and (period := periods[index]) is not None:
             used = period.begins, one.units if units is None else units
-            budgets[index], new = _counted_in(Budget(cells, held, grain), index, [used])
+            budgets[index], new = counted_in(Budget(cells, held, grain), index, [used])
             counts += new
             continue
         if units is None:
             units = one.units
         elif units > one.units:
-            units = min(units, LARGEST - cells[0] - _held(held))
+            units = min(units, LARGEST - cells[0] - units_of(held))
         budgets[index] = new_tuple(Budget, (count_at(cells, grain, now, units), held, grain))
     return counts
 
 
-def _renew(action: Renew, mine: Sequence[Held | None], budgets: list[Budget], now: int) -> int:
+def _renew(
+    action: Renew, mine: Sequence[Reservation | None], budgets: list[Budget], now: int
+) -> int:
     """Move the deadline of a hold, and return it; ``now`` if the hold is not out."""
     deadline = now
     for index, one in enumerate(mine):
         if one is not None:
-            renewed = Held(one.id, one.units, now + action.span, action.span)
+            renewed = one._replace(deadline=now + action.span, span=action.span)
             held = tuple(renewed if other is one else other for other in budgets[index].held)
             budgets[index] = budgets[index]._replace(held=held)
             deadline = renewed.deadline

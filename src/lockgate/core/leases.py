@@ -1,11 +1,18 @@
 """Slots for concurrent jobs, held as leases (D26).
 
 A lease belongs to a job and an owner and ends at its deadline unless renewed, so that the slot of
-a dead worker becomes free. The functions are pure: they take the leases of one organization
-and return the leases to store; a store applies them atomically.
+a dead worker becomes free. A ledger has it as a reservation: the rule is :mod:`lockgate.core.holds`
+on the budget :data:`~lockgate.core.budgets.SLOTS`. The functions apply it to the leases of one
+organization, for stores that keep these by themselves.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from .budgets import SLOTS, Budget
+from .holds import HoldAction, HoldAnswer, Look, Renew, Settle, Take, apply, slots
+from .reservations import Reservation
+from .sliding_window import LARGEST
 
 
 class Lease(NamedTuple):
@@ -34,44 +41,63 @@ class SlotReading(NamedTuple):
     limit: int | None
 
 
-def live(leases: Leases, now: int) -> Leases:
-    """Return the leases that have not ended.
+def to_acquire(job: str, owner: str, limit: int | None, span: int) -> Take:
+    """Return the action that takes a slot, or finds the one that the job has (L1, L2, L6)."""
+    return Take(job, slots(limit), (1,), span, LARGEST, owner)
 
-    A clock that stepped back extends no lease beyond its span.
-    """
-    return tuple(
-        lease if lease.deadline <= now + lease.span else lease._replace(deadline=now + lease.span)
-        for lease in leases
-        if lease.deadline > now
-    )
+
+def to_renew(job: str, owner: str, span: int) -> Renew:
+    """Return the action that extends the slot of this owner; an ended one stays ended (L4)."""
+    return Renew(job, (SLOTS,), span, owner=owner)
+
+
+def to_release(job: str, owner: str) -> Settle:
+    """Return the action that frees the slot of this job and owner only. Idempotent (L5)."""
+    return Settle(job, (SLOTS,), (0,), owner=owner)
+
+
+TO_LIST = Look(slots(None), (1,), LARGEST)
+"""The action that reads the slots."""
+
+
+def leases_of(slots: Iterable[Reservation]) -> Leases:
+    """Return the leases of reserved slots."""
+    return tuple(Lease(one.id, one.owner, one.deadline, one.span) for one in slots)
+
+
+def lease_of(answer: HoldAnswer) -> Lease | None:
+    """Return the lease of the slot that an action was about, if it is held."""
+    return next(iter(leases_of(answer.slots)), None)
+
+
+def live(leases: Leases, now: int) -> Leases:
+    """Return the leases that have not ended."""
+    return leases_of(_applied(TO_LIST, leases, now)[0].slots)
 
 
 def acquire(
     leases: Leases, job: str, owner: str, limit: int | None, now: int, span: int
 ) -> tuple[SlotReading, Leases]:
-    """Acquire a slot for a job, or return the lease that the job already has (L1, L2, L6)."""
-    leases = live(leases, now)
-    for lease in leases:
-        if lease.job == job:
-            return SlotReading(lease, len(leases), limit), leases
-    if limit is not None and len(leases) >= limit:
-        return SlotReading(None, len(leases), limit), leases
-    lease = Lease(job, owner, now + span, span)
-    return SlotReading(lease, len(leases) + 1, limit), (*leases, lease)
+    """Acquire a slot for a job, or return the lease that the job already has."""
+    answer, leases = _applied(to_acquire(job, owner, limit, span), leases, now)
+    return SlotReading(lease_of(answer), answer.used[0], limit), leases
 
 
 def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Lease | None, Leases]:
-    """Extend a live lease of this owner; an ended lease stays ended (L4)."""
-    leases = live(leases, now)
-    for place, lease in enumerate(leases):
-        if lease.job == job and lease.owner == owner:
-            renewed = lease._replace(deadline=now + span, span=span)
-            return renewed, (*leases[:place], renewed, *leases[place + 1 :])
-    return None, leases
+    """Extend a live lease of this owner."""
+    answer, leases = _applied(to_renew(job, owner, span), leases, now)
+    return lease_of(answer) if answer.done else None, leases
 
 
 def release(leases: Leases, job: str, owner: str, now: int) -> tuple[bool, Leases]:
-    """Release the slot of this job and owner only. Idempotent (L5)."""
-    leases = live(leases, now)
-    kept = tuple(lease for lease in leases if (lease.job, lease.owner) != (job, owner))
-    return len(kept) < len(leases), kept
+    """Release the slot of this job and owner only."""
+    answer, leases = _applied(to_release(job, owner), leases, now)
+    return answer.done, leases
+
+
+def _applied(action: HoldAction, leases: Leases, now: int) -> tuple[HoldAnswer, Leases]:
+    kept = tuple(
+        Reservation(job, 1, deadline, span, owner) for job, owner, deadline, span in leases
+    )
+    answer, (budget,) = apply(action, [Budget(held=kept)], now)
+    return answer, leases_of(budget.held)

@@ -21,6 +21,7 @@ callers that ask for no lease, while leases of the organization are out.
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
+from .reservations import Reservation, Reservations, within_span
 from .sliding_window import LARGEST, Cells, Reading, State, Window, count_at, hit, peek, pruned
 
 SHARE: Final = 50
@@ -35,21 +36,8 @@ LONGEST: Final = 2_000_000
 """The longest span of a lease, in microseconds: a revocation may wait for so long."""
 
 
-class QuotaLease(NamedTuple):
-    """Units of all windows of an organization that a process admits from."""
-
-    id: str
-    """16 hexadecimal digits."""
-    units: int
-    """0: it has ended unsettled, and its units were counted."""
-    deadline: int
-    """The instant from which on the units are used, in microseconds."""
-    span: int
-    """The time from the grant to the deadline; no deadline lies further ahead than this."""
-
-
-QuotaLeases: TypeAlias = tuple[QuotaLease, ...]
-"""The leases that are out or ended lately, in the order of their grants."""
+QuotaLeases: TypeAlias = Reservations
+"""The leases that are out or ended lately."""
 
 
 class Settlement(NamedTuple):
@@ -79,7 +67,7 @@ def hit_leased(
     now: int,
     cost: int,
     request: LeaseRequest | None = None,
-) -> tuple[Reading, State, QuotaLeases, QuotaLease | None]:
+) -> tuple[Reading, State, QuotaLeases, Reservation | None]:
     """Admit a cost in every window at once, or in none, beside the leases that are out.
 
     Args:
@@ -126,7 +114,7 @@ def current(
     """
     ended = {one.id: one.used for one in settled}
     late: list[tuple[int, int]] = []
-    left: list[QuotaLease] = []
+    left: list[Reservation] = []
     for lease in leases:
         if lease.units and lease.deadline <= now:
             late.append((lease.deadline, lease.units))
@@ -178,7 +166,7 @@ def until_settled(reading: Reading, leases: QuotaLeases) -> Reading:
 
 def granted(
     leases: QuotaLeases, windows: tuple[Window, ...], reading: Reading, request: LeaseRequest
-) -> QuotaLease | None:
+) -> Reservation | None:
     """Return the lease to grant with an admission; None: each admission has to ask the store.
 
     Each holder gets at most its share of the units that are left, so that none keeps units which
@@ -200,17 +188,13 @@ def granted(
             units = min(units, left // holders, window.limit // SHARE - leased)
     if units < LEAST:
         return None
-    return QuotaLease(request.id, units, reading.now + request.span, request.span)
+    return Reservation(request.id, units, reading.now + request.span, request.span)
 
 
-def _kept(lease: QuotaLease, now: int) -> QuotaLeases:
-    """Return an unsettled lease as it is at ``now``, or nothing once it ended too long ago.
-
-    After a clock has stepped back its deadline is at most its span ahead.
-    """
+def _kept(lease: Reservation, now: int) -> QuotaLeases:
+    """Return an unsettled lease as it is at ``now``, or nothing once it ended too long ago."""
     if lease.deadline > now:
-        latest = now + lease.span
-        return (lease if lease.deadline <= latest else lease._replace(deadline=latest),)
+        return (within_span(lease, now),)
     if lease.deadline + LONGEST > now:
         return (lease._replace(units=0) if lease.units else lease,)
     return ()

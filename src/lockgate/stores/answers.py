@@ -25,7 +25,7 @@ from ..core.key_format import Token
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan
-from ..core.quota_leases import QuotaLease
+from ..core.reservations import Reservation
 from ..core.sliding_window import Reading
 from ..errors import StoreError as StoreError  # noqa: PLC0414 - exported with its subclasses
 
@@ -55,7 +55,7 @@ class Admission(NamedTuple):
     reading: Reading | None = None
     limits: LimitWindows | None = None
     """The windows of the named limits that the reading is about as well, set like the reading."""
-    lease: QuotaLease | None = None
+    lease: Reservation | None = None
     """The lease that was granted with the admission."""
 
 

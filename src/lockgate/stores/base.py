@@ -36,12 +36,13 @@ nor surrogates, and come back as they were given.
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from ..core.changes import ChangeDraft
 from ..core.holds import HoldAction, HoldAnswer
 from ..core.key_format import Token
 from ..core.leases import Lease, SlotReading
+from ..core.ledger import Action
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit
 from ..core.plans import PlanBook
@@ -66,8 +67,39 @@ from .key_store import IoMode as IoMode  # noqa: PLC0414 - exported with the con
 from .key_store import KeyStore as KeyStore  # noqa: PLC0414 - exported with the contracts
 from .key_store import PartStore as PartStore  # noqa: PLC0414 - exported with the contracts
 
+A = TypeVar("A")
+
 PAGE_AT_MOST: Final = 1000
 """The most keys per page, which bounds the time of a call in the process and the server."""
+
+
+class LedgerStore(PartStore):
+    """Stores the ledgers of organizations: windows, named limits, slots, holds, quota leases.
+
+    :class:`~lockgate.stores.ledger.Charges` has every call to a ledger, by this one method.
+    """
+
+    @abstractmethod
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        """Apply an action to a ledger (:mod:`lockgate.core.ledger`), in one atomic step.
+
+        A call without a reply takes effect once or not at all, or may be made again: a hold is
+        taken and settled once (D33). The fields of named limits and of budgets are each at most
+        :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an organization; one that has counted
+        nothing for a day may be dropped, for a clock that steps back.
+
+        A charge that starts after a :class:`~lockgate.core.ledger.Reset` was answered finds nothing
+        counted, on any process that shares the store; the change counter moves, because callers
+        remember refusals of before. Its change record is added even if nothing was counted.
+
+        Args:
+            owner: the organization, or the name of other windows.
+            action: what to do.
+            now: the instant in microseconds; None: the store's clock.
+
+        Returns:
+            The answer of :meth:`Action.apply <lockgate.core.ledger.Action.apply>`.
+        """
 
 
 class WindowStore(PartStore):

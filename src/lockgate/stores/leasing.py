@@ -39,9 +39,9 @@ from ..core.quota_leases import (
     LONGEST,
     STAMPS_AT_MOST,
     LeaseRequest,
-    QuotaLease,
     Settlement,
 )
+from ..core.reservations import Reservation
 from ..core.row_seals import sealed_fields
 from ..core.sliding_window import Reading
 from ..core.timestamps import SECOND
@@ -95,7 +95,7 @@ class _Held:
     )
 
     def __init__(
-        self, lease: QuotaLease, asked_at: int, plans: PlanBook, plan: Plan, reading: Reading
+        self, lease: Reservation, asked_at: int, plans: PlanBook, plan: Plan, reading: Reading
     ) -> None:
         self.id: Final = lease.id
         self.left = lease.units

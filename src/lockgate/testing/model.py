@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from ..core import leases as slots
 from ..core.accounts import Account, AccountDraft, last_use
 from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
+from ..core.budgets import Budget
 from ..core.changes import Change, ChangeDraft, plan_fields
 from ..core.digests import Digest
-from ..core.holds import Budget, HoldAction, HoldAnswer, apply, changed
+from ..core.holds import HoldAction, HoldAnswer, apply, changed
 from ..core.key_format import Token
 from ..core.key_search import KeySearch
 from ..core.leases import Lease, Leases, SlotReading
@@ -24,7 +25,6 @@ from ..core.limits import Limit
 from ..core.plans import Organization, PlanBook
 from ..core.quota_leases import (
     LeaseRequest,
-    QuotaLease,
     QuotaLeases,
     Settlement,
     current,
@@ -34,6 +34,7 @@ from ..core.quota_leases import (
     peek_leased,
     until_settled,
 )
+from ..core.reservations import Reservation
 from ..core.row_seals import counted_account, counted_key, tally
 from ..core.sliding_window import Cells, Reading, State, Window, empty_state
 from ..errors import HandleTaken, KeyLimitReached
@@ -642,7 +643,7 @@ def _hit_leased(
     cost: int,
     now: int,
     request: LeaseRequest | None,
-) -> tuple[Reading, QuotaLease | None, World]:
+) -> tuple[Reading, Reservation | None, World]:
     state = _state(world, organization, windows)
     leases = _quota_leases(world, organization, windows)
     reading, state, leases, lease = hit_leased(state, leases, windows, now, cost, request)

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ..core.holds import Budget, HoldAnswer, Settle, Take, apply, budgets
+from ..core.budgets import Budget
+from ..core.holds import HoldAnswer, Settle, Take, apply, budgets
 from ..core.limit_hits import hit_limited
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit, bound, check_limits, check_names

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from lockgate.core.holds import Settle, Take, budgets
+from lockgate.core.ledger import Hit
 from lockgate.core.limits import Limit, bound
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.stores.key_value.record import Record
@@ -18,10 +19,10 @@ def test_the_count_of_a_calendar_quota_is_kept_until_its_period_ends_W1() -> Non
     named = bound((Limit("credits", "100/month"),), None)
     assert named is not None
     charged, held = Record(), Record()
-    charged.hit((), named.at(now), now, 1)
+    charged.charge(Hit((), 1, named), "org_1", now)
     limits, id = budgets(named), f"{1:032x}"
-    held.hold(Take(id, limits, (1,), HOUR, 9), now)
-    held.hold(Settle(id, limits.fields, (1,), limits.quotas), now)
+    held.charge(Take(id, limits, (1,), HOUR, 9), "org_1", now)
+    held.charge(Settle(id, limits.fields, (1,), limits.quotas), "org_1", now)
     for record in (charged, held):
         until = record.until()
         assert until is not None and until >= MARCH + 31 * DAY
@@ -30,5 +31,5 @@ def test_the_count_of_a_calendar_quota_is_kept_until_its_period_ends_W1() -> Non
 def test_a_window_is_kept_for_a_day_after_its_last_hit_has_left_W10() -> None:
     record = Record()
     named = bound((Limit("export", "3/hour"),), None)
-    record.hit((), named, MARCH, 1)
+    record.charge(Hit((), 1, named), "org_1", MARCH)
     assert record.until() == MARCH + HOUR + DAY

@@ -18,7 +18,8 @@ from lockgate import Limit, Plan, PlanBook, run
 from lockgate.core import quota_leases as rule
 from lockgate.core import sliding_window
 from lockgate.core.plans import Organization as Placed
-from lockgate.core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement
+from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement
+from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import LARGEST, Reading, State, Window
 from lockgate.core.temporary_limits import TemporaryLimit, with_temporary
 from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
@@ -70,7 +71,7 @@ class Organization:
 
     def apply(
         self, windows: tuple[Window, ...], cost: int, now: int, asked: LeaseRequest | None = None
-    ) -> tuple[Reading, QuotaLease | None]:
+    ) -> tuple[Reading, Reservation | None]:
         settled = () if asked is None else asked.settled
         self.state, self.leases = rule.current(self.state, self.leases, windows, now, settled)
         left = rule.lowered(windows, self.leases)

@@ -9,7 +9,8 @@ import redis
 
 from lockgate import Limit, run
 from lockgate.clock import wall_clock
-from lockgate.core.holds import Count, Settle, Take, budgets
+from lockgate.core.budgets import Count
+from lockgate.core.holds import Settle, Take, budgets
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import bound
 from lockgate.core.plans import CREATOR, PlanBook

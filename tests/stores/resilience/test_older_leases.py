@@ -11,7 +11,8 @@ from lockgate import Plan, PlanBook
 from lockgate.core.api_keys import ApiKey
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST, LeaseRequest, QuotaLease, QuotaLeases
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, QuotaLeases
+from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import ChangeCommitted
 from lockgate.events import Events
@@ -31,7 +32,7 @@ from lockgate.sync import run
 from tests.servers import redis_server
 from tests.stores.making import draft_of, new_key, token_of
 
-OLDER = QuotaLease("0" * 16, 5, 100 * SECOND, SECOND)
+OLDER = Reservation("0" * 16, 5, 100 * SECOND, SECOND)
 ENDED = OLDER._replace(units=0)
 NEWER = OLDER._replace(id="1" * 16)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lockgate.core import sliding_window as rule
 from lockgate.core.leases import Lease
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import QuotaLease
+from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.stores.sql.codec import (
     idle_day,
@@ -27,7 +27,7 @@ from ..making import BOOK, NOW
 
 ANY_TEXT = st.text(st.characters(codec=None), min_size=1, max_size=128)
 CREATOR = BOOK.plan_of(Organization("x", "creator"), 0).windows
-LEASES = (QuotaLease("0123456789abcdef", 20, NOW, SECOND), QuotaLease("f" * 16, 2**53 - 1, 0, 1))
+LEASES = (Reservation("0123456789abcdef", 20, NOW, SECOND), Reservation("f" * 16, 2**53 - 1, 0, 1))
 
 
 @given(ANY_TEXT)

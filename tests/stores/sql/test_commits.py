@@ -12,7 +12,8 @@ from sqlalchemy import delete, event, insert, select, update
 from lockgate.core.api_keys import ApiKey
 from lockgate.core.changes import LOGGED_AT_MOST, drafted_change
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST, QuotaLease, QuotaLeases
+from lockgate.core.quota_leases import LONGEST, QuotaLeases
+from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import EMPTY
 from lockgate.errors import HandleTaken
 from lockgate.stores.resilience.older_leases import noted_leases
@@ -117,7 +118,7 @@ def test_k4_a_revocation_that_waits_finds_the_lease_that_was_granted_meanwhile(
     store: Borrowed,
 ) -> None:
     key, table = key_of(store), store.tables.organizations
-    lease = QuotaLease("0" * 16, 5, run(store.now()) + LONGEST, LONGEST)
+    lease = Reservation("0" * 16, 5, run(store.now()) + LONGEST, LONGEST)
     found: list[list[QuotaLeases]] = []
 
     def change() -> None:

@@ -16,7 +16,8 @@ from sqlalchemy import Engine, create_engine, event, make_url, select, text, upd
 from lockgate import Plan, PlanBook
 from lockgate.core.changes import drafted_change
 from lockgate.core.plans import Organization
-from lockgate.core.quota_leases import LONGEST, LeaseRequest, QuotaLease, Settlement
+from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
+from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.events import Events
 from lockgate.stores.answers import StoreError, Verdict
@@ -323,7 +324,7 @@ async def test_k4_a_change_waits_for_no_lease_whose_settlement_waits(
     """The settlements of an organization follow one another."""
     made = new_key()
     await asyncio.to_thread(run, sender.insert(draft_of(made), None))
-    store, leases = opened(way, sender), list[QuotaLease]()
+    store, leases = opened(way, sender), list[Reservation]()
     for number in range(2):
         request = LeaseRequest(f"{number:016}", 10, LONGEST)
         lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease

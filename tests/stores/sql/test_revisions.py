@@ -10,8 +10,10 @@ from sqlalchemy import make_url, text, update
 
 from lockgate import Limit, run
 from lockgate.cli import main
-from lockgate.core.holds import Budget, Held, Take, budgets
+from lockgate.core.budgets import Budget
+from lockgate.core.holds import Take, budgets
 from lockgate.core.limits import bound
+from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import Window
 from lockgate.core.timestamps import DAY
 from lockgate.stores.sql import SqlStore, databases, schema
@@ -52,7 +54,7 @@ def test_exact_limits_and_budgets_outgrow_a_blob(backend: Backend) -> None:
     times = [NOW + number for number in range(1, 4096)]
     hits = b"".join(struct.pack("<qq", at, 1) for at in times)
     cells = 4096, NOW, times[-1] + 1, times[-1] + 1, 1, hits
-    full = tuple(Held(f"{number:032x}", 1, NOW + DAY, DAY) for number in range(999))
+    full = tuple(Reservation(f"{number:032x}", 1, NOW + DAY, DAY) for number in range(999))
     rows = {
         limit_id(b"org_1", named.fields[0]): write_cells(cells),
         limit_id(b"org_1", taken.fields[0]): Budget(cells, full).written(),

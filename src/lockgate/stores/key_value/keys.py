@@ -31,7 +31,7 @@ from ..rows import (
     stamped,
     without_usage,
 )
-from .change_log import NO_LOG, TAIL
+from .change_log import NO_LOG, TAIL, Log
 from .log_pages import LogPages
 from .record import Record
 from .storage import Records, Shelf, record_name
@@ -152,10 +152,15 @@ class RecordKeys(Directory):
             await self._shelf.leave("review", _bucket(owner), owner)
         if commit.remove_ended is not None:
             await self._log_pages.remove(record_name(owner), commit.remove_ended)
-        if commit.change is not None and len(log.tail) >= TAIL:
-            with suppress(StoreError, OSError):  # The change is made; the next one tries again.
-                await self._log_pages.archive(owner, log)
+        if commit.change is not None:
+            await self._archive(owner, log)
         return outcome
+
+    async def _archive(self, organization: str, log: Log) -> None:
+        """Move records of a change log to pages, once there are some."""
+        if len(log.tail) >= TAIL:
+            with suppress(StoreError, OSError):  # The change is made; the next one tries again.
+                await self._log_pages.archive(organization, log)
 
     async def _enter(self, commit: Commit, now: int | None) -> list[tuple[str, str]]:
         """Claim the handles of new rows, and enter hints; return the claims.

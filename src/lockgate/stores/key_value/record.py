@@ -1,32 +1,22 @@
 """The record of an organization: its changes and its encoding."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from ...core.accounts import Account, last_use
 from ...core.api_keys import NEVER, ApiKey, KeyDetails, KeyState, Position
-from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
+from ...core.budgets import SLOTS, UNUSED, Budget
 from ...core.key_format import Token
-from ...core.leases import Lease, Leases
-from ...core.limit_hits import changed_fields, crowded, hit_limited, peek_limited, put_fields
-from ...core.limit_windows import LimitWindows, span_of
+from ...core.ledger import Action, HitLeased, Ledger, change_of
+from ...core.limit_windows import span_of
 from ...core.limits import Limit
 from ...core.plans import LONGEST_SPAN, Organization, PlanBook
-from ...core.quota_leases import (
-    LeaseRequest,
-    QuotaLease,
-    QuotaLeases,
-    Settlement,
-    current,
-    hit_leased,
-    lowered,
-    peek_leased,
-    until_settled,
-)
-from ...core.sliding_window import Cells, Reading, State, Window, empty_state
+from ...core.quota_leases import LeaseRequest
+from ...core.reservations import Reservation, Reservations
+from ...core.sliding_window import Cells
 from ...core.timestamps import DAY
 from ...core.usage_marks import Mark, Marks, marked
 from ..answers import (
@@ -54,7 +44,11 @@ from ..rows import (
 )
 from .change_log import NO_LOG, Log, read_log
 
+A = TypeVar("A")
+
 _FORMAT = 1
+_RARE: Final[list[Any]] = [NO_LOG, {}, {}, (), (), "", {}]
+"""What few organizations have: where a record ends early, the rest is this."""
 ENDED_AT_MOST: Final = 1000
 """The most ended keys in a record, since every admission reads and writes the whole record."""
 
@@ -65,17 +59,10 @@ class Record:
 
     keys: dict[str, ApiKey] = field(default_factory=dict[str, ApiKey])
     """By handle."""
-    windows: State = ()
-    leases: Leases = ()
+    ledger: Ledger = Ledger()  # noqa: RUF009 - a tuple
     placed: Organization | None = None
     account: Account | None = None
     log: Log = NO_LOG
-    limits: dict[str, Cells] = field(default_factory=dict[str, Cells])
-    """The cells of named limits by field, the latest hit last."""
-    budgets: dict[str, Budget] = field(default_factory=dict[str, Budget])
-    """The budgets of holds by field."""
-    quota_leases: QuotaLeases = ()
-    """Those that are out or ended since the latest hit."""
     marks: Marks = ()
     """Which batches of usage are counted."""
     owner: str = ""
@@ -100,77 +87,19 @@ class Record:
             return refusal or UNKNOWN
         plan = plans.plan_of(self.placed, now)
         named = limits_of(limits, plan, key, now)
-        lease = None
-        if named is None:
-            reading, lease = self._hit_leased(plan.windows, now, cost, request)
-        else:
-            self.settle_leases(plan.windows, request.settled if request else (), now)
-            reading = self.hit(plan.windows, named, now, cost)
+        charge = HitLeased(plan.windows, cost, request, named)
+        reading, lease = self.charge(charge, key.organization, now)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading, named)
         key = self.use(key.handle, Usage(1, now))
         return Admission(Verdict.ADMITTED, key, plan, reading, named, lease)
 
-    def settle_leases(
-        self, windows: tuple[Window, ...], settled: Sequence[Settlement], now: int
-    ) -> None:
-        """Settle quota leases, and count those past their deadline."""
-        if self.quota_leases:
-            self.windows, self.quota_leases = current(
-                self._state(windows), self.quota_leases, windows, now, settled
-            )
-
-    def hit(
-        self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int, cost: int
-    ) -> Reading:
-        """Charge the windows, and named limits with them, whose periods are those of ``now``."""
-        if limits is None:
-            return self._hit_leased(windows, now, cost)[0]
-        if windows:
-            self.settle_leases(windows, (), now)
-        state, leases = self._state(windows), self.quota_leases if windows else ()
-        windows = lowered(windows, leases)
-        before = [self.limits.get(field) for field in limits.fields]
-        room = crowded(before, len(self.limits))
-        reading, state, after = hit_limited(state, windows, before, limits.windows, now, cost, room)
-        if windows:
-            self.windows = state
-        put_fields(self.limits, changed_fields(limits, before, after), now)
-        return until_settled(reading, leases)
-
-    def _hit_leased(
-        self, windows: tuple[Window, ...], now: int, cost: int, request: LeaseRequest | None = None
-    ) -> tuple[Reading, QuotaLease | None]:
-        """Charge the windows; return the reading and the lease that was granted."""
-        reading, self.windows, self.quota_leases, lease = hit_leased(
-            self._state(windows), self.quota_leases, windows, now, cost, request
-        )
-        return reading, lease
-
-    def peek(self, windows: tuple[Window, ...], limits: LimitWindows | None, now: int) -> Reading:
-        """Return the reading of the windows, and of named limits, without a charge."""
-        state, leases = self._state(windows), self.quota_leases if windows else ()
-        if limits is None:
-            return peek_leased(state, leases, windows, now)
-        state, leases = current(state, leases, windows, now)
-        windows = lowered(windows, leases)
-        cells = [self.limits.get(field) for field in limits.fields]
-        return until_settled(peek_limited(state, windows, cells, limits.windows, now), leases)
-
-    def hold(self, action: HoldAction, now: int) -> HoldAnswer:
-        """Apply an action; drop budgets that have counted nothing for a day."""
-        before = [self.budgets.get(field) for field in action.fields]
-        answer, after = apply(action, before, now, len(self.budgets))
-        if new := changed(action, before, after):
-            self.budgets.update(new)
-            for field, budget in list(self.budgets.items()):
-                if budget.last <= now - span_of(field) - DAY:
-                    del self.budgets[field]
+    def charge(self, action: Action[A], organization: str, now: int) -> A:
+        """Apply an action to the ledger."""
+        answer, after = action.apply(self.ledger._replace(owner=organization), now)
+        self.ledger = after._replace(owner="")
+        self.log = self.log.added(change_of(action), now)
         return answer
-
-    def _state(self, windows: tuple[Window, ...]) -> State:
-        """Return the state of the windows; empty before the first hit."""
-        return (self.windows or empty_state(windows)) if windows else ()
 
     def rows(self) -> dict[str, ApiKey | Account]:
         """Return the keys by their handles, and the account by an empty one."""
@@ -318,12 +247,12 @@ class Record:
         """Return the instant after which the record may be dropped; None: never."""
         if self.keys or self.placed or self.account or self.log != NO_LOG:
             return None
-        last = [cells[3] + LONGEST_SPAN for cells in self.windows]
-        last += [lease.deadline + LONGEST_SPAN for lease in self.quota_leases]
+        _, windows, leases, limits, budgets, _ = self.ledger
+        last = [cells[3] + LONGEST_SPAN for cells in windows]
+        last += [lease.deadline + LONGEST_SPAN for lease in leases]
         # All that a period of a calendar quota counts is a cell at its first instant.
-        last += [cells[3] + span_of(name) for name, cells in self.limits.items()]
-        last += [budget.last + span_of(name) for name, budget in self.budgets.items()]
-        last += [lease.deadline for lease in self.leases]
+        last += [cells[3] + span_of(name) for name, cells in limits.items()]
+        last += [budget.last + span_of(name) for name, budget in budgets.items()]
         # A day more, for a clock that steps back.
         return max(last) + DAY if last else 0
 
@@ -331,25 +260,26 @@ class Record:
         """Return the record as bytes; None for an empty record."""
         if self == Record():
             return None
+        ledger = self.ledger
         value = [
             _FORMAT,
             [_plain_key(key) for key in self.keys.values()],
-            [_plain(cells) for cells in self.windows],
-            self.leases,
+            [_plain(cells) for cells in ledger.windows],
+            ledger.budgets.get(SLOTS, UNUSED).held,
             self.placed,
             None if self.account is None else _plain(self.account),
         ]
         # What few organizations have comes last, as far as this one has it.
         rare = [
             self.log,
-            {name: _plain(cells) for name, cells in self.limits.items()},
-            {name: budget.written().hex() for name, budget in self.budgets.items()},
-            self.quota_leases,
+            {name: _plain(cells) for name, cells in ledger.limits.items()},
+            {name: one.written().hex() for name, one in ledger.budgets.items() if name != SLOTS},
+            ledger.leases,
             self.marks,
             self.owner,
             self.made,
         ]
-        while rare and rare[-1] in (NO_LOG, {}, (), ""):
+        while rare and rare[-1] == _RARE[len(rare) - 1]:
             rare.pop()
         return _json([*value, *rare])
 
@@ -362,25 +292,28 @@ class Record:
         """
         if value is None:
             return cls()
-        format, keys, windows, leases, placed, account, *more = json.loads(value)
+        format, keys, windows, slots, placed, account, *more = json.loads(value)
         if format != _FORMAT:
             raise ValueError(f"A record has format {format}: lockgate here reads {_FORMAT}.")
+        more += _RARE[len(more) :]
+        log, limits, budgets, leases, marks, owner, made = more
         read = [_key(fields) for fields in keys]
+        held = {SLOTS: Budget(held=_reservations(slots))} if slots else {}
         return cls(
             {key.handle: key for key in read},
-            tuple(map(_cells, windows)),
-            tuple(Lease(*lease) for lease in leases),
+            Ledger(
+                windows=tuple(map(_cells, windows)),
+                leases=_reservations(leases),
+                limits={name: _cells(cells) for name, cells in limits.items()},
+                budgets={name: Budget.read(bytes.fromhex(one)) for name, one in budgets.items()}
+                | held,
+            ),
             None if placed is None else _organization(*placed),
             None if account is None else _account(account),
-            read_log(*more[0]) if more else NO_LOG,
-            {name: _cells(cells) for name, cells in more[1].items()} if more[1:] else {},
-            {name: Budget.read(bytes.fromhex(one)) for name, one in more[2].items()}
-            if more[2:]
-            else {},
-            tuple(QuotaLease(*lease) for lease in more[3]) if more[3:] else (),
-            tuple(Mark(*mark) for mark in more[4]) if more[4:] else (),
-            more[5] if more[5:] else "",
-            {id: (at, ended) for id, (at, ended) in more[6].items()} if more[6:] else {},
+            read_log(*log),
+            tuple(Mark(*mark) for mark in marks),
+            owner,
+            {id: (at, ended) for id, (at, ended) in made.items()},
         )
 
     @staticmethod
@@ -433,6 +366,10 @@ def _plain(fields: Iterable[Any]) -> list[Any]:
 def _cells(fields: list[Any]) -> Cells:
     used, oldest, first, last, count, older = fields
     return used, oldest, first, last, count, bytes.fromhex(older)
+
+
+def _reservations(rows: list[list[Any]]) -> Reservations:
+    return tuple(Reservation(*row) for row in rows)
 
 
 def _plain_key(key: ApiKey) -> list[Any]:

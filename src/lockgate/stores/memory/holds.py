@@ -3,7 +3,8 @@
 from collections import OrderedDict
 from typing import Final
 
-from ...core.holds import Budget, HoldAction, HoldAnswer, apply, changed
+from ...core.budgets import Budget
+from ...core.holds import HoldAction, HoldAnswer, apply, changed
 from ...core.limit_windows import is_of_period, span_of
 from ...core.timestamps import DAY
 

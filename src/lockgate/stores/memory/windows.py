@@ -31,7 +31,6 @@ from ...core.limit_windows import LimitWindows
 from ...core.plans import LONGEST_SPAN
 from ...core.quota_leases import (
     LeaseRequest,
-    QuotaLease,
     QuotaLeases,
     Settlement,
     current,
@@ -41,6 +40,7 @@ from ...core.quota_leases import (
     peek_leased,
     until_settled,
 )
+from ...core.reservations import Reservation
 from ...core.sliding_window import (
     CoalescedHits,
     Reading,
@@ -113,7 +113,7 @@ class LocalWindows(Generations[State]):
         now: int,
         cost: int,
         request: LeaseRequest | None = None,
-    ) -> tuple[Reading, QuotaLease | None]:
+    ) -> tuple[Reading, Reservation | None]:
         """Do :meth:`hit`, settle quota leases and grant one; return this with the reading."""
         state = self.take(owner) or empty_state(windows)
         leases = self._leases.get(owner, ())

@@ -5,7 +5,8 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from ...core.holds import Count, HoldAction, HoldAnswer, Look, Renew, Take
+from ...core.budgets import Count
+from ...core.holds import HoldAction, HoldAnswer, Look, Renew, Take
 from ...core.limit_windows import span_of
 from ...core.periods import Quota
 from ...core.timestamps import DAY, HOUR

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from ...core.quota_leases import LeaseRequest, QuotaLease, QuotaLeases, Settlement
+from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
+from ...core.reservations import Reservation
 from ...core.sliding_window import LARGEST
 from .admission_codec import read_instant_of_answer
 
@@ -36,19 +37,19 @@ def _write_settled(settled: Iterable[Settlement]) -> bytes:
     return b"".join(values)
 
 
-def read_granted(answer: bytes, lease: LeaseRequest) -> tuple[bytes, QuotaLease | None]:
+def read_granted(answer: bytes, lease: LeaseRequest) -> tuple[bytes, Reservation | None]:
     """Split an answer of ``admit_leased.lua`` into one of ``admit.lua`` and the lease granted."""
     answer, granted = answer[: -_GRANTED.size], answer[-_GRANTED.size :]
     if granted == NOTHING_GRANTED:
         return answer, None
     (units,) = _GRANTED.unpack(granted)
     deadline = read_instant_of_answer(answer) + lease.span
-    return answer, QuotaLease(lease.id, int(units), deadline, lease.span)
+    return answer, Reservation(lease.id, int(units), deadline, lease.span)
 
 
 def read_leases(packed: bytes) -> QuotaLeases:
     """Decode the leases in the answer of ``quota_leases.lua``."""
     return tuple(
-        QuotaLease(id.hex(), int(units), int(deadline), int(span))
+        Reservation(id.hex(), int(units), int(deadline), int(span))
         for id, units, deadline, span in _LEASE.iter_unpack(packed)
     )

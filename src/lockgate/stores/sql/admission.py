@@ -17,7 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ...core.api_keys import ApiKey, KeyState
-from ...core.holds import PREFIX, Budget, HoldAction, HoldAnswer, apply, changed
+from ...core.budgets import Budget
+from ...core.holds import PREFIX, HoldAction, HoldAnswer, apply, changed
 from ...core.limit_hits import changed_fields, crowded, hit_limited
 from ...core.limit_windows import LimitWindows, span_of
 from ...core.limits import Limit
@@ -25,7 +26,6 @@ from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import (
     LONGEST,
     LeaseRequest,
-    QuotaLease,
     QuotaLeases,
     Settlement,
     current,
@@ -33,6 +33,7 @@ from ...core.quota_leases import (
     lowered,
     until_settled,
 )
+from ...core.reservations import Reservation
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import Cells, Reading, State, Window, hit
 from ...core.timestamps import DAY
@@ -557,7 +558,7 @@ class _Account:
 
     def hit_leased(
         self, windows: tuple[Window, ...], now: int, cost: int, request: LeaseRequest | None = None
-    ) -> tuple[Reading, QuotaLease | None]:
+    ) -> tuple[Reading, Reservation | None]:
         """Charge the windows, settle quota leases and grant one."""
         state = self._read_windows(windows)
         reading, state, leases, lease = hit_leased(state, self.leases, windows, now, cost, request)

@@ -10,7 +10,8 @@ from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDetails
 from ...core.leases import Lease, Leases
 from ...core.plans import Organization
-from ...core.quota_leases import QuotaLease, QuotaLeases
+from ...core.quota_leases import QuotaLeases
+from ...core.reservations import Reservation
 from ...core.sliding_window import Cells, State, Window, empty_state
 from ...core.timestamps import DAY
 from ..answers import UNREADABLE, UnreadableState, reading_state
@@ -90,7 +91,7 @@ def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
     for used, oldest, first, last, count, older in state:
         parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
     if leases:
-        parts += [_LEASE.pack(bytes.fromhex(id), *numbers) for id, *numbers in leases]
+        parts += [_LEASE.pack(bytes.fromhex(one.id), *one[1:4]) for one in leases]
     return b"".join(parts)
 
 
@@ -115,7 +116,7 @@ def read_state(value: bytes | None, windows: tuple[Window, ...]) -> tuple[State,
     leases: QuotaLeases = ()
     if format == _LEASED:
         rows = _LEASE.iter_unpack(value[at:])
-        leases = tuple(QuotaLease(id.hex(), *numbers) for id, *numbers in rows)
+        leases = tuple(Reservation(id.hex(), *numbers) for id, *numbers in rows)
     elif at != len(value):
         raise ValueError(f"Window state ends at {len(value)} instead of {at}.")
     return tuple(state), leases

@@ -8,7 +8,8 @@ from ...core.api_keys import KeyDetails
 from ...core.key_format import NewKey
 from ...core.limits import Limit, bound
 from ...core.plans import Organization, Plan, PlanBook
-from ...core.quota_leases import LEASES_AT_MOST, LONGEST, LeaseRequest, QuotaLease, Settlement
+from ...core.quota_leases import LEASES_AT_MOST, LONGEST, LeaseRequest, Settlement
+from ...core.reservations import Reservation
 from ...core.timestamps import HOUR, MINUTE, SECOND
 from ...stores.answers import Verdict
 from ...stores.base import Store
@@ -407,7 +408,7 @@ async def callers_at_once_share_the_units_of_leases(crowd: Callers) -> None:
 
     async def work(index: int) -> tuple[int, int]:
         """Return the units that were admitted or leased, and those that were leased."""
-        counted, leased = 0, list[QuotaLease]()
+        counted, leased = 0, list[Reservation]()
         for step in range(3):
             asked = ask(10 * index + step, 3)
             admission = await store.admit_leased(token, 7, BOOK, asked, NOW)
@@ -426,7 +427,7 @@ async def callers_at_once_share_the_units_of_leases(crowd: Callers) -> None:
     crowd.see(read + out == counted, f"{counted - out} units were used, and {read} are counted.")
 
 
-async def _settled(store: Store, leases: Sequence[QuotaLease]) -> int:
+async def _settled(store: Store, leases: Sequence[Reservation]) -> int:
     """Settle leases of which one unit was used, twice; return the units."""
     settled = [Settlement(lease.id, ((NOW, 1),)) for lease in leases]
     for _ in range(2):

@@ -1,0 +1,230 @@
+"""The ledger of an organization, and the actions that it is changed by.
+
+A ledger has all that is counted for an organization: the windows of its plan, the quota leases
+beside them, the cells of its named limits, and the budgets of holds and slots. An action is data,
+and its :meth:`Action.apply` is the rule: a pure function of a ledger and an instant. A store loads
+the part of a ledger that an action needs, applies the action and keeps the result, in one atomic
+step; so another kind of reservation is another action, and no method of any store.
+
+The actions are those here and those of :mod:`lockgate.core.holds`:
+
+====================  =========================================================================
+:class:`Hit`          admits a cost in the windows of a plan and of named limits, or refuses it
+:class:`HitLeased`    settles quota leases, admits a cost and grants a lease
+:class:`Peek`         reads the windows
+:class:`LeasesOut`    reads the quota leases
+:class:`Reset`        empties windows, named limits and budgets
+``Take``              takes a hold or a slot
+``Settle``            ends it
+``Renew``             moves its deadline
+``Look``              reads the budgets of holds, or the slots
+====================  =========================================================================
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, TypeVar
+
+from .budgets import SLOTS, Budget
+from .changes import ChangeDraft
+from .limit_hits import changed_fields, crowded, hit_limited, peek_limited, put_fields
+from .limit_windows import LimitWindows
+from .quota_leases import (
+    LeaseRequest,
+    current,
+    hit_leased,
+    live,
+    lowered,
+    peek_leased,
+    until_settled,
+)
+from .reservations import Reservation, Reservations
+from .sliding_window import Cells, Reading, State, Window, empty_state
+
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Ledger(NamedTuple):
+    """The ledger of an organization, or the part of it that an action needs."""
+
+    owner: str = ""
+    """The organization, for the calendars that the host gives each."""
+    windows: State = ()
+    """The cells of the plan's windows; empty: nothing was counted yet."""
+    leases: Reservations = ()
+    """The quota leases (:mod:`lockgate.core.quota_leases`)."""
+    limits: Mapping[str, Cells] = {}
+    """The cells of named limits by field, the latest hit last."""
+    budgets: Mapping[str, Budget] = {}
+    """The budgets of holds and slots by field (:mod:`lockgate.core.holds`)."""
+    others: int = 0
+    """The number of fields that are kept and not given here."""
+
+    @property
+    def fields(self) -> int:
+        """The number of all fields."""
+        return self.others + len(self.limits) + len(self.budgets)
+
+
+class Action(Protocol[A_co]):
+    """A call to a ledger, with its answer."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[A_co, Ledger]:
+        """Return the answer and the ledger to keep: the same object if nothing has changed.
+
+        Args:
+            ledger: with all fields that the action names, as far as they are kept.
+            now: the instant, in microseconds.
+        """
+        ...
+
+
+class Hit(NamedTuple):
+    """Admits a cost in every window at once, or in none (D20, D40)."""
+
+    windows: tuple[Window, ...]
+    """Those of the plan that holds now; empty: only ``limits`` are charged."""
+    cost: int
+    """Units, 1 to :data:`~lockgate.core.sliding_window.LARGEST`."""
+    limits: LimitWindows | None = None
+    """The windows of named limits; the periods of calendar quotas are those of the instant."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[Reading, Ledger]:
+        """Return the reading, as :func:`~lockgate.core.limit_hits.hit_limited` has it."""
+        (reading, _), ledger = _hit(ledger, now, self.windows, self.cost, self.limits)
+        return reading, ledger
+
+
+class Leased(NamedTuple):
+    """The answer to :class:`HitLeased`."""
+
+    reading: Reading
+    """In which a granted lease is not counted."""
+    lease: Reservation | None
+    """The lease that was granted."""
+
+
+class HitLeased(NamedTuple):
+    """Settles quota leases, admits a cost as :class:`Hit` does, and grants a lease (D42).
+
+    A lease is granted with an admission only, and never where named limits are charged.
+    """
+
+    windows: tuple[Window, ...]
+    cost: int
+    """Units; 0: settle only."""
+    request: LeaseRequest | None
+    """The leases to settle, and the one to grant; None: neither."""
+    limits: LimitWindows | None = None
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[Leased, Ledger]:
+        """Return the reading and the lease."""
+        if self.cost:
+            return _hit(ledger, now, self.windows, self.cost, self.limits, self.request)
+        ledger = _settled(ledger, self.windows, now, self.request)
+        reading = peek_leased(_state(ledger, self.windows), ledger.leases, self.windows, now)
+        return Leased(reading, None), ledger
+
+
+class Peek(NamedTuple):
+    """Reads what a hit of one unit would, and changes nothing (W5)."""
+
+    windows: tuple[Window, ...]
+    limits: LimitWindows | None = None
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[Reading, Ledger]:
+        """Return the reading."""
+        windows, limits = self.windows, self.limits
+        state, leases = _state(ledger, windows), ledger.leases if windows else ()
+        if limits is None:
+            return peek_leased(state, leases, windows, now), ledger
+        state, leases = current(state, leases, windows, now)
+        limits = limits.at(now, ledger.owner)
+        cells = [ledger.limits.get(field) for field in limits.fields]
+        reading = peek_limited(state, lowered(windows, leases), cells, limits.windows, now)
+        return until_settled(reading, leases), ledger
+
+
+class LeasesOut(NamedTuple):
+    """Reads the quota leases, in the order of their grants."""
+
+    in_use: bool = False
+    """Whether to leave out those of which the store knows that their holder has sent the
+    settlement. A ledger does not know."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[Reservations, Ledger]:
+        """Return those that are out, and without units those that ended unsettled lately."""
+        return live(ledger.leases, now), ledger
+
+
+class Reset(NamedTuple):
+    """Empties the windows, the named limits and the budgets of holds.
+
+    Slots and quota leases stay: the units of a lease count until it ends, and the used ones for the
+    window after.
+    """
+
+    change: ChangeDraft | None = None
+    """The record of the change log, which the store adds in the same step."""
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[None, Ledger]:
+        """Return the ledger without what was counted."""
+        kept = {field: one for field, one in ledger.budgets.items() if field == SLOTS}
+        return None, Ledger(ledger.owner, leases=ledger.leases, budgets=kept)
+
+
+def change_of(action: object) -> ChangeDraft | None:
+    """Return the record that a store adds to the change log with an action, if there is one."""
+    return action.change if isinstance(action, Reset) else None
+
+
+def _hit(
+    ledger: Ledger,
+    now: int,
+    windows: tuple[Window, ...],
+    cost: int,
+    limits: LimitWindows | None,
+    request: LeaseRequest | None = None,
+) -> tuple[Leased, Ledger]:
+    state = _state(ledger, windows)
+    if limits is None:
+        charged = state, ledger.leases, windows, now, cost, request
+        reading, state, leases, lease = hit_leased(*charged)
+        return Leased(reading, lease), ledger._replace(windows=state, leases=leases)
+    if windows:
+        ledger = _settled(ledger, windows, now, request)
+        state = _state(ledger, windows)
+    leases = ledger.leases if windows else ()
+    limits = limits.at(now, ledger.owner)
+    before = [ledger.limits.get(field) for field in limits.fields]
+    reading, state, after = hit_limited(
+        state,
+        lowered(windows, leases),
+        before,
+        limits.windows,
+        now,
+        cost,
+        crowded(before, ledger.fields),
+    )
+    kept = {**ledger.limits}
+    put_fields(kept, changed_fields(limits, before, after), now)
+    state = state if windows else ledger.windows
+    return (
+        Leased(until_settled(reading, leases), None),
+        ledger._replace(windows=state, limits=kept),
+    )
+
+
+def _settled(
+    ledger: Ledger, windows: tuple[Window, ...], now: int, request: LeaseRequest | None
+) -> Ledger:
+    """Settle quota leases, and count those past their deadline."""
+    if not ledger.leases:
+        return ledger
+    settled = request.settled if request else ()
+    state, leases = current(_state(ledger, windows), ledger.leases, windows, now, settled)
+    return ledger._replace(windows=state, leases=leases)
+
+
+def _state(ledger: Ledger, windows: tuple[Window, ...]) -> State:
+    """Return the state of the windows; empty before the first hit."""
+    return (ledger.windows or empty_state(windows)) if windows else ()
