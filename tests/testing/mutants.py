@@ -12,12 +12,14 @@ from typing import Any, ClassVar
 
 from lockgate import MemoryStore, PlanBook, Store
 from lockgate.core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Position
+from lockgate.core.budgets import SLOTS, UNUSED, Budget
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease, SlotReading
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
+from lockgate.core.reservations import Reservations
 from lockgate.core.sliding_window import Reading, State, Window, empty_state, hit, peek
 from lockgate.core.temporary_limits import told_apart
 from lockgate.core.timestamps import DAY, SECOND
@@ -57,6 +59,12 @@ class Mutant(MemoryStore):
         self.states.pop(organization, None)
         await super().reset(organization, *args, **kwargs)
 
+    def slots(self, organization: str) -> Reservations:
+        return self._budgets._budgets.get((organization, SLOTS), UNUSED).held
+
+    def put_slots(self, organization: str, slots: Reservations) -> None:
+        self._budgets._budgets[organization, SLOTS] = Budget(held=slots)
+
     def at(self, now: int | None) -> int:
         return self._clock() if now is None else now
 
@@ -67,7 +75,7 @@ class Counting(Mutant):
     def used(self, organization: str, window: Window, now: int) -> int:
         raise NotImplementedError
 
-    def charge(self, organization: str, window: Window, now: int, cost: int) -> None:
+    def count(self, organization: str, window: Window, now: int, cost: int) -> None:
         raise NotImplementedError
 
     async def hit(
@@ -91,7 +99,7 @@ class Counting(Mutant):
             )
             if not full:
                 for window in windows:
-                    self.charge(organization, window, at, cost)
+                    self.count(organization, window, at, cost)
             if truth.allowed is bool(full):
                 return truth._replace(allowed=not full, refused_by=full[0] if full else None)
             self.states[organization] = state
@@ -119,7 +127,7 @@ class FixedWindow(Counting):
     def used(self, organization: str, window: Window, now: int) -> int:
         return self.counts[organization, window.name, now // window.span]
 
-    def charge(self, organization: str, window: Window, now: int, cost: int) -> None:
+    def count(self, organization: str, window: Window, now: int, cost: int) -> None:
         self.counts[organization, window.name, now // window.span] += cost
 
 
@@ -146,7 +154,7 @@ class LeakyBucket(Counting):
         level, at = self.levels.get((organization, window.name), (0.0, now))
         return round(max(0.0, level - (now - at) * (window.limit or 0) / window.span))
 
-    def charge(self, organization: str, window: Window, now: int, cost: int) -> None:
+    def count(self, organization: str, window: Window, now: int, cost: int) -> None:
         level = self.used(organization, window, now) + cost
         self.levels[organization, window.name] = (level, now)
 
@@ -382,13 +390,13 @@ class Resurrecting(Mutant):
         self, organization: str, job: str, owner: str, span: int, now: int | None = None
     ) -> Lease | None:
         with self._lock:
-            leases = self._leases.get(organization, ())
-            mine = next((lease for lease in leases if lease[:2] == (job, owner)), None)
+            slots = self.slots(organization)
+            mine = next((one for one in slots if (one.id, one.owner) == (job, owner)), None)
             if mine is None:
                 return None
             renewed = mine._replace(deadline=self.at(now) + span, span=span)
-            self._leases[organization] = tuple(renewed if x == mine else x for x in leases)
-            return renewed
+            self.put_slots(organization, tuple(renewed if x == mine else x for x in slots))
+            return Lease(job, owner, renewed.deadline, span)
 
 
 class NeverShortensALease(Mutant):

@@ -146,8 +146,8 @@ class RenewsToTheEnd(Mutant):
     ) -> Lease | None:
         renewed = await super().renew(organization, job, owner, span, now)
         if renewed is not None:
-            others = (lease for lease in self._leases[organization] if lease.job != job)
-            self._leases[organization] = (*others, renewed)
+            *others, mine = sorted(self.slots(organization), key=lambda one: one.id == job)
+            self.put_slots(organization, (*others, mine))
         return renewed
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, cast
 
 from lockgate.core.accounts import Account, AccountDraft
 from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.budgets import SLOTS
 from lockgate.core.changes import ChangeDraft
 from lockgate.core.digests import Digest
 from lockgate.errors import HandleTaken
@@ -215,11 +216,12 @@ class PlanRestoresLeases(SignOutRestoresThePlan):
 
     def restorable(self) -> Any:
         with self._lock:
-            return dict(self._leases)
+            return {one: self.slots(one) for one, field in self._budgets._budgets if field == SLOTS}
 
     def restore(self, before: Any) -> None:
         with self._lock:
-            self._leases.update(before)
+            for one, slots in before.items():
+                self.put_slots(one, slots)
 
 
 class LeaseRestoresThePlan(SignOutRestoresThePlan):

@@ -64,14 +64,14 @@ class Batching(Mutant):
                 gap()
             with self._door:
                 batch, self._waiting = self._waiting, []
-            await self.charge(batch)
+            await self.charge_all(batch)
             for one in batch:
                 one.done.set()
         mine.done.wait()
         assert mine.reading is not None
         return mine.reading
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
         for one in batch:
             one.reading = await super().hit(one.organization, one.windows, one.cost, one.now)
 
@@ -81,12 +81,12 @@ class DropsTheLastOfABatch(Batching):
 
     killed_by: ClassVar = {"W3", "W9", "W1"}
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
         if len(batch) < LARGE:
-            await super().charge(batch)
+            await super().charge_all(batch)
             return
         *others, last = batch
-        await super().charge(others)
+        await super().charge_all(others)
         last.reading = await self.peek(last.organization, last.windows, last.now)
 
 
@@ -95,12 +95,12 @@ class ChargesEqualHitsOnce(Batching):
 
     killed_by: ClassVar = {"W3", "W9", "W12", "W1"}
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
         if len(batch) < LARGE:
-            await super().charge(batch)
+            await super().charge_all(batch)
             return
         unique = {(one.organization, one.cost, one.windows): one for one in batch}
-        await super().charge([*unique.values()])
+        await super().charge_all([*unique.values()])
         for one in batch:
             one.reading = unique[one.organization, one.cost, one.windows].reading
 
@@ -110,15 +110,15 @@ class ChargesTheSum(Batching):
 
     killed_by: ClassVar = {"W3", "W12", "W1", "W2"}
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
         if len(batch) < LARGE:
-            await super().charge(batch)
+            await super().charge_all(batch)
             return
         first = batch[0]
         own = [one for one in batch if one.organization == first.organization]
         whole = Hit(first.organization, first.windows, sum(one.cost for one in own), first.now)
-        await super().charge([whole])
-        await super().charge([one for one in batch if one not in own])
+        await super().charge_all([whole])
+        await super().charge_all([one for one in batch if one not in own])
         for one in own:
             one.reading = whole.reading
 
@@ -128,12 +128,12 @@ class JudgesABatchByItsFirstPlan(Batching):
 
     killed_by: ClassVar = {"W1", "W2", "W3"}
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
         plans: dict[str, Windows] = {}
         for one in batch:
             windows = plans.setdefault(one.organization, one.windows)
             swapped = Hit(one.organization, windows, one.cost, one.now)
-            await super().charge([swapped])
+            await super().charge_all([swapped])
             one.reading = swapped.reading
 
 
@@ -142,10 +142,10 @@ class DatesABatchByItsFirst(Batching):
 
     killed_by: ClassVar = {"W12", "W3"}
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
         for one in batch if len(batch) >= LARGE else ():
             one.now = batch[0].now
-        await super().charge(batch)
+        await super().charge_all(batch)
 
 
 class BatchesOfSixtyFour(Batching):
@@ -173,10 +173,10 @@ class BatchesOfSixtyFour(Batching):
 
     async def _lead(self) -> None:
         batch, self._waiting = self._waiting, []
-        await self.charge(batch)
+        await self.charge_all(batch)
 
-    async def charge(self, batch: Sequence[Hit]) -> None:
-        await super().charge(batch[: self.most])
+    async def charge_all(self, batch: Sequence[Hit]) -> None:
+        await super().charge_all(batch[: self.most])
         for one in batch[self.most :]:
             one.reading = await self.peek(one.organization, one.windows, one.now)
 
@@ -257,7 +257,7 @@ class ExpiresWithTheNewest(Mutant):
     def drop(self, organization: str, now: int | None) -> int:
         at = self.at(now)
         if self.until.get(organization, at + 1) <= at:
-            self._leases.pop(organization, None)
+            self.put_slots(organization, ())
         return at
 
     async def acquire(

@@ -132,7 +132,7 @@ class ResetFreesSlots(Mutant):
 
     async def reset(self, organization: str, *args: Any, **kwargs: Any) -> None:
         await super().reset(organization, *args, **kwargs)
-        self._leases.pop(organization, None)
+        self.put_slots(organization, ())
 
 
 class ResetForgetsUsage(Mutant):

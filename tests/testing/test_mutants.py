@@ -38,7 +38,7 @@ from .mutants_of_texts import Loose
 
 def leftovers(store: Store, now: int) -> int:
     assert isinstance(store, MemoryStore)
-    kept = max(len(store._windows), len(store._leases))
+    kept = max(len(store._windows), len(store._budgets))
     return max(kept, len(store.states)) if isinstance(store, Mutant) else kept
 
 

@@ -22,7 +22,7 @@ class TestContract(StoreSuite):
 
     def leftovers(self, store: Store, now: int) -> int:
         assert isinstance(store, MemoryStore)
-        return max(len(store._windows), len(store._windows.limits), len(store._leases))
+        return max(len(store._windows), len(store._windows.limits), len(store._budgets))
 
 
 class ComposedStore(MemoryStore):
@@ -91,14 +91,14 @@ def test_every_verb_uses_the_given_clock() -> None:
     assert revoked.revoked_at == NOW + DAY
 
 
-def test_an_organization_without_leases_leaves_nothing() -> None:
+def test_an_organization_without_slots_leaves_nothing() -> None:
     store = MemoryStore()
     for number in range(3):
         run(store.acquire(f"org_{number}", "job", "me", 1, MINUTE, NOW))
     run(store.release("org_0", "job", "me", NOW))
     run(store.renew("org_1", "job", "me", MINUTE, NOW + MINUTE))
     run(store.acquire("org_2", "other", "me", 0, MINUTE, NOW + MINUTE))
-    assert store._leases == {}
+    assert len(store._budgets) == 0
 
 
 def flush() -> None:

@@ -49,6 +49,8 @@ class Looked(MemoryStore):
         self.looks += 1
         return self.readings.pop(0)
 
+    leases_in_use = quota_leases
+
 
 @pytest.mark.parametrize(
     ("noted", "readings"),

@@ -11,10 +11,10 @@ All give the reading of the third.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from ...core.bounded_dict import BoundedDict
+from ...core.ledger import Action, Hit, Ledger, Peek
 from ...core.limit_hits import (
     admitted,
     admitted_in,
@@ -23,25 +23,14 @@ from ...core.limit_hits import (
     hit_limited,
     hit_named,
     named_state_after_refusal,
-    peek_limited,
     peek_named,
     shared_cells,
 )
 from ...core.limit_windows import LimitWindows
 from ...core.plans import LONGEST_SPAN
-from ...core.quota_leases import (
-    LeaseRequest,
-    QuotaLeases,
-    Settlement,
-    current,
-    hit_leased,
-    live,
-    lowered,
-    peek_leased,
-    until_settled,
-)
-from ...core.reservations import Reservation
+from ...core.reservations import Reservations
 from ...core.sliding_window import (
+    EMPTY,
     CoalescedHits,
     Reading,
     State,
@@ -54,6 +43,8 @@ from ...core.sliding_window import (
 )
 from .generations import Generations
 from .limits import LimitCells
+
+A = TypeVar("A")
 
 _MAX_REFUSALS: Final = 10_000
 _MAX_COALESCED: Final = 1_000
@@ -85,7 +76,7 @@ class LocalWindows(Generations[State]):
         """The fast paths by owner; a caller may extend one without :meth:`hit`."""
         self.limits: Final = LimitCells(capacity)
         """The cells of named limits."""
-        self._leases: dict[str, QuotaLeases] = {}
+        self._leases: dict[str, Reservations] = {}
         """Quota leases by owner, the latest change last."""
 
     def __len__(self) -> int:
@@ -97,7 +88,7 @@ class LocalWindows(Generations[State]):
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Admit a cost in all windows of an owner, or refuse it; return the reading."""
         if owner in self._leases:
-            return self.hit_leased(owner, windows, now, cost)[0]
+            return self.charge(owner, Hit(windows, cost), None, now)
         coalesced = self.coalesced.get(owner)
         if coalesced is not None:
             reading = coalesced.extend(windows, now, cost)
@@ -106,38 +97,35 @@ class LocalWindows(Generations[State]):
             self._present[owner] = self.coalesced.pop(owner).to_state()
         return self._hit_state(owner, windows, now, cost)
 
-    def hit_leased(
-        self,
-        owner: str,
-        windows: tuple[Window, ...],
-        now: int,
-        cost: int,
-        request: LeaseRequest | None = None,
-    ) -> tuple[Reading, Reservation | None]:
-        """Do :meth:`hit`, settle quota leases and grant one; return this with the reading."""
-        state = self.take(owner) or empty_state(windows)
-        leases = self._leases.get(owner, ())
-        reading, state, leases, lease = hit_leased(state, leases, windows, now, cost, request)
-        self.put(owner, state, now)
-        self._keep_leases(owner, leases, now)
-        return reading, lease
+    def charge(self, owner: str, action: Action[A], limits: LimitWindows | None, now: int) -> A:
+        """Apply an action to the windows, named limits and quota leases of an owner.
 
-    def settle_leases(
-        self, owner: str, windows: tuple[Window, ...], now: int, settled: Iterable[Settlement] = ()
-    ) -> QuotaLeases:
-        """Settle quota leases of an owner, count those past their deadline, and return the rest."""
-        before = self._leases.get(owner, ())
-        if not before:
-            return ()
-        state = self.take(owner) or empty_state(windows)
-        state, leases = current(state, before, windows, now, settled)
-        self.put(owner, state, now)
-        self._keep_leases(owner, leases, now)
-        return leases
-
-    def quota_leases(self, owner: str, now: int) -> QuotaLeases:
-        """Return the quota leases of an owner that are out."""
-        return live(self._leases.get(owner, ()), now)
+        Args:
+            owner: the owner.
+            action: what to do.
+            limits: the named limits of the action.
+            now: the instant, in microseconds.
+        """
+        limits = limits and limits.at(now, owner)
+        read, kept = self.limits.read(owner, limits) if limits else ((), 0)
+        fields = limits.fields if limits else ()
+        cells = {field: one for field, one in zip(fields, read, strict=True) if one is not None}
+        before = Ledger(
+            owner,
+            self._state(owner) or (),
+            self._leases.get(owner, ()),
+            cells,
+            others=kept - len(cells),
+        )
+        answer, after = action.apply(before, now)
+        if after.windows is not before.windows or after.leases is not before.leases:
+            self.take(owner)
+            self.put(owner, after.windows, now)
+            self._keep_leases(owner, after.leases, now)
+        if limits and after.limits is not cells:
+            left = tuple([after.limits.get(field, EMPTY) for field in fields])
+            self.limits.write(owner, limits, read, left, now)
+        return answer
 
     def hit_limited(
         self,
@@ -158,18 +146,16 @@ class LocalWindows(Generations[State]):
         """
         if limits.quotas:
             limits = limits.at(now, owner)
-        leases: QuotaLeases = ()
         if windows and owner in self._leases:
-            leases = self.settle_leases(owner, windows, now)
-            windows = lowered(windows, leases)
-        if windows and not leases and (shared := self.limits.shared.get(owner)):
+            return self.charge(owner, Hit(windows, cost, limits), limits, now)
+        if windows and (shared := self.limits.shared.get(owner)):
             joined = shared_cells(shared, limits, now, cost)
             if joined is not None:  # Then the plan decides. A refusal is judged once more, below.
                 of_plan = self.hit(owner, windows, now, cost)
                 if of_plan.allowed:
                     return admitted_in(joined, of_plan, cost)
         before, kept = self.limits.read(owner, limits)
-        if windows and not leases and None not in before:
+        if windows and None not in before:
             cells = cast(State, before)
             judge = hit_named if limits.quotas else hit
             of_limits, after = judge(cells, limits.windows, now, cost)
@@ -195,7 +181,7 @@ class LocalWindows(Generations[State]):
         if state is not None or (windows and reading.allowed):
             self.put(owner, after, now)
         self.limits.write(owner, limits, before, cells, now)
-        return until_settled(reading, leases)
+        return reading
 
     def _hit_state(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Repeat a cached refusal, or apply the rule to the owner's state and store the new one."""
@@ -247,23 +233,16 @@ class LocalWindows(Generations[State]):
         limits: LimitWindows | None = None,
     ) -> Reading:
         """Return the reading of the owner's state, and of named limits, without changing it."""
-        coalesced = self.coalesced.get(owner) if windows else None
-        if coalesced is not None:
-            state = coalesced.to_state()
-        else:
-            state = self._present.get(owner) or self._past.get(owner) or empty_state(windows)
-        leases = self._leases.get(owner, ()) if windows else ()
-        if limits is None:
-            return peek_leased(state, leases, windows, now)
-        if leases:
-            state, leases = current(state, leases, windows, now)
-            windows = lowered(windows, leases)
-        limits = limits.at(now, owner)
-        cells, _ = self.limits.read(owner, limits)
-        of_plan = state if windows else ()
-        return until_settled(peek_limited(of_plan, windows, cells, limits.windows, now), leases)
+        return self.charge(owner, Peek(windows, limits), limits, now)
 
-    def _keep_leases(self, owner: str, leases: QuotaLeases, now: int) -> None:
+    def _state(self, owner: str) -> State | None:
+        """Return the owner's state; None without one."""
+        coalesced = self.coalesced.get(owner)
+        if coalesced is not None:
+            return coalesced.to_state()
+        return self._present.get(owner) or self._past.get(owner)
+
+    def _keep_leases(self, owner: str, leases: Reservations, now: int) -> None:
         """Keep the leases of an owner, and drop a few that were never looked at again."""
         self._leases.pop(owner, None)
         if leases:
