@@ -218,8 +218,9 @@ def _opened(url: URL) -> Engines:
         sessions.attend(engine)
         return Engines(dialect, engine, None, ours=True, patience=0, sessions=sessions)
     _warn_of_readers(url)
-    patience = float(str(url.query.get("timeout", _SECONDS)))
-    url = url.update_query_dict({"timeout": str(min(patience, _STEP))})
+    arguments: dict[str, Any] = options["connect_args"]
+    patience = float(arguments.get("timeout", url.query.get("timeout", _SECONDS)))
+    arguments["timeout"] = min(patience, _STEP)
     engine = _blocking(url, options, creates=creates)
     file = OpenedFile(sqlite_file(url))
     return Engines(dialect, engine, None, True, patience, creates, file)
