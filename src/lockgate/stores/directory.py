@@ -6,6 +6,7 @@ own: it applies a :class:`~lockgate.stores.rows.Commit`.
 """
 
 from collections.abc import Callable
+from random import random
 from secrets import token_hex
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from ..core.key_search import KeySearch
 from ..core.plans import Organization
 from ..core.row_seals import counted_account, counted_key, tally
 from ..errors import HandleTaken, KeyLimitReached
+from ..sync import pause
 from .answers import (
     UNSEALED,
     Census,
@@ -61,6 +63,8 @@ RowT = TypeVar("RowT", ApiKey, Account, Organization)
 
 ATTEMPTS_AT_MOST: Final = 100
 """Commits of one operation that find their rows changed, before it gives up."""
+_LONGEST_PAUSE: Final = 0.02
+"""Seconds."""
 _COUNTED_AT_ONCE: Final = 1000
 _SEARCHED_AT_ONCE: Final = 500
 _WALKED_AT_ONCE: Final = 20
@@ -308,7 +312,8 @@ class Directory(KeyStore):
         The ``before`` of the change record becomes the plan that was replaced
         (:func:`~lockgate.core.changes.plan_fields`), and none is kept if that is the same.
         """
-        for _ in range(ATTEMPTS_AT_MOST):
+        for attempt in range(ATTEMPTS_AT_MOST):
+            await _step_aside(attempt)
             read = await self.read(PLAN.to_change, (organization.id,))
             old, draft = read.first, None
             if change is not None and old != organization:
@@ -410,7 +415,8 @@ class Directory(KeyStore):
         - with ``revoke``, revokes every live key of the organization, also a key that appears
           between the reading of the account and the step (K4).
         """
-        for _ in range(ATTEMPTS_AT_MOST):
+        for attempt in range(ATTEMPTS_AT_MOST):
+            await _step_aside(attempt)
             read = await self.read(ACCOUNT, (organization,))
             old = new = read.first
             if old is None or new is None:
@@ -525,7 +531,8 @@ class Directory(KeyStore):
         Raises:
             StoreError: others changed the row each time.
         """
-        for _ in range(ATTEMPTS_AT_MOST):
+        for attempt in range(ATTEMPTS_AT_MOST):
+            await _step_aside(attempt)
             read: Read[RowT] = await self.read(index.to_change, prefix, now=now)
             old = read.first
             new = None if old is None else decide(old, read.now)
@@ -601,6 +608,16 @@ def _account(outcome: Outcome) -> Account:
     account = outcome.rows[0]
     assert isinstance(account, Account), "by the contract of commit"
     return account
+
+
+async def _step_aside(attempt: int) -> None:
+    """Wait before another attempt, a random time.
+
+    Callers that change one row in a loop would else keep step: one of them reads again as soon as
+    it has committed, and overtakes the others each time.
+    """
+    if attempt:
+        await pause(random() * _LONGEST_PAUSE)  # noqa: S311 - no secret
 
 
 def _too_often(name: str) -> StoreError:
