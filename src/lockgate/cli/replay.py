@@ -38,10 +38,10 @@ def read_changes(file: IO[str]) -> list[dict[str, Any]]:
 async def replay(gate: Gate, changes: Sequence[dict[str, Any]]) -> Replayed:
     """Revoke, and update, the keys that the changes are about; both are idempotent.
 
-    Plans, accounts, rotations and new keys, whose text no store has, remain to be made by hand.
+    Plans, accounts, rotations and new keys, whose text no store has, must be made by hand.
 
     Raises:
-        StoreUnavailable: the store did not answer; what was made remains made.
+        StoreUnavailable: the store did not answer; changes before that are kept.
     """
     done = Replayed([], [])
     for change in changes:

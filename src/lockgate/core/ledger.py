@@ -69,7 +69,7 @@ class Action(Protocol[A_co]):
     """A call to a ledger, with its answer."""
 
     def apply(self, ledger: Ledger, now: int) -> tuple[A_co, Ledger]:
-        """Return the answer and the ledger to keep: the same object if nothing has changed.
+        """Return the answer and the ledger to keep: the same object if it does not change.
 
         Args:
             ledger: with all fields that the action names, as far as they are kept.

@@ -1,4 +1,4 @@
-"""Renew and settle holds; those that the store does not answer for are settled later (D41)."""
+"""Renew and settle holds; settle those later whose settlement the store did not answer (D41)."""
 
 from collections.abc import Callable, Iterable, Mapping
 from time import monotonic

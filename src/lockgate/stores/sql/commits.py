@@ -274,7 +274,7 @@ class Commits:
         queries += [Query(self._held_key, {"of_handle": handle}) for handle in handles]
         queries += [Query(self._held_account, {"of": id})] * has_account
         # The first plain read takes the snapshot. Before the locks, MariaDB would fail each commit
-        # to a key whose usage is written meanwhile (innodb_snapshot_isolation).
+        # to a key while another transaction writes its usage (innodb_snapshot_isolation).
         queries.append(self._records.moment(id))
         while True:
             owners, *found, (present,) = cursor.ask(*queries)

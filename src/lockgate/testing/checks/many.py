@@ -106,7 +106,7 @@ async def _see_walks(
 
 
 async def _see_the_cap(store: Store, factory: Factory, live: int) -> None:
-    """The cap counts live keys; what is inserted beyond is revoked again, and goes."""
+    """The cap counts live keys; a key inserted beyond it is revoked and removed again."""
     for cap in (live, live + 1):
         try:
             key = await store.insert(factory.draft(), cap, LATER)
