@@ -9,7 +9,7 @@ import pytest
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test.utils import override_settings
 from django.urls import clear_script_prefix
 from django.urls import path as django_path
@@ -41,7 +41,13 @@ def health(_: HttpRequest) -> HttpResponse:
     return HttpResponse("ok")
 
 
+@django.requires("models:read")
+def parts(_: HttpRequest, name: str) -> StreamingHttpResponse:
+    return StreamingHttpResponse(iter([name, " in parts"]))
+
+
 urlpatterns = [
+    django_path("parts/<str:name>", parts),
     django_path("models", models),
     django_path("health", health),
 ]
@@ -138,3 +144,13 @@ def test_a_wsgi_server_tells_the_path_without_the_forced_script_name() -> None:
     headers: dict[str, Any] = {"Authorization": f"Bearer {bench.key('models:read')}"}
     answer = client.get("/models", base_url=f"http://x{PREFIX}", headers=headers)
     assert (answer.status_code, answer.text) == (200, "/shop/models /models")
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_view_streams_below_a_path_outside_of_ascii() -> None:
+    """Django writes the path of a WSGI environment decoded."""
+    bench = Bench()
+    client = Client(django.protect(WSGIHandler(), bench.gate))
+    bearer = {"Authorization": f"Bearer {bench.key('models:read')}"}
+    found = client.get("/parts/%C5%BC", headers=bearer)
+    assert (found.status_code, found.text) == (200, "ż in parts")

@@ -120,7 +120,7 @@ class GateMiddleware:
         held = held or ExitStack()
         held.callback(entry.leave, environ)
         refuse = partial(self._refuse_late, entry, environ, start_response)
-        return Body(body, entry, environ, refuse, held)
+        return Body(body, entry, request, refuse, held)
 
     def start(self) -> None:
         """Audit the routes of the application, once.

@@ -93,7 +93,7 @@ class Body:
     Args:
         body: the body of the application; it is closed first.
         entry: the record of the admission.
-        environ: the request's environment.
+        request: the request as it came; Django changes its environment.
         refuse: answers a refusal, or raises it once the response has begun.
         held: is left when the server closes the body.
     """
@@ -102,13 +102,13 @@ class Body:
         self,
         body: Iterable[bytes],
         entry: Entry,
-        environ: WSGIEnvironment,
+        request: WsgiRequest,
         refuse: Callable[[Refusal], Iterable[bytes]],
         held: ExitStack,
     ) -> None:
         self._body = body
         self._entry = entry
-        self._environ = environ
+        self._request = request
         self._refuse = refuse
         self._held = held
         if entry.has_started:
@@ -138,7 +138,7 @@ class Body:
     def _watch(self) -> None:
         """Have the stream end with its key or session, if it is one."""
         if is_stream(self._entry, self._body):
-            self._entry.watch(WsgiRequest(self._environ))
+            self._entry.watch(self._request)
 
 
 def respond(
