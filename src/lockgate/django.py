@@ -30,6 +30,7 @@ from .web.asgi_request import AsgiRequest
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT
+from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import NO_GATE, audit, combined_rules, extra
@@ -188,6 +189,8 @@ def protect(
             f"The application does not check its routes: add {_NAME!r} to the settings' "
             "MIDDLEWARE, as the last one."
         )
+    interface = "asgi" if isinstance(app, ASGIHandler) else "wsgi"
+    warn_of_blind(settings.MIDDLEWARE, interface, sentry="django")
     if isinstance(app, ASGIHandler):
         service = cast(ASGIApp, app)
         kind = _PrefixedGate if settings.FORCE_SCRIPT_NAME else asgi.GateMiddleware

@@ -20,8 +20,8 @@ from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.audit import logger
 from .web.entry import entry_in, gate_in, principal_of
+from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
@@ -42,12 +42,6 @@ with extra("flask", "lockgate[flask]"):
     from .web.werkzeug_routes import routes, url_rule, verify
 
 __all__ = ["Caller", "audit", "operations", "protect", "requires"]
-
-_UNTRACED: Final = (
-    "FlaskInstrumentor of OpenTelemetry, before or after protect(), starts no span for a refused "
-    "request: take app.wsgi_app = OpenTelemetryMiddleware(app.wsgi_app), of "
-    "opentelemetry-instrumentation-wsgi, after protect() instead."
-)
 
 App = TypeVar("App", bound=Flask)
 View = TypeVar("View", bound=RouteCallable)
@@ -199,9 +193,7 @@ class _FlaskGate(GateMiddleware):
     def report(self) -> None:
         """Audit the routes, as for other applications; warn of refusals that go untraced."""
         super().report()
-        hooks = self._flask.before_request_funcs.get(None, ())
-        if any(hook.__module__.startswith("opentelemetry.") for hook in hooks):
-            logger.warning("%s", _UNTRACED)
+        warn_of_blind(self._flask.before_request_funcs.get(None, ()), "wsgi")
 
     def check(self) -> None:
         """Check the gate and the route that Flask matched, and give its view the caller."""

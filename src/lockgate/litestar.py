@@ -29,6 +29,7 @@ from .web.asgi_response import refuse
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.disconnects import cancel_on_disconnect
 from .web.entry import entry_in, gate_in
+from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import endpoints, refused
 from .web.protection import NO_GATE, audit, combined_rules, extra
@@ -143,6 +144,7 @@ def protect(
             "The application does not check its routes: make it by "
             "Litestar(..., middleware=[lockgate.litestar.RouteMiddleware])."
         )
+    warn_of_blind([*used, app.asgi_handler], "asgi", sentry="litestar")
     handlers = cast(dict[Any, Any], app.exception_handlers)  # pyright: ignore[reportUnknownMemberType] - Litestar's own types
     handlers.setdefault(Refusal, _answer)
     if gate.has_operations and not any(route.gate for route in routes(app)):

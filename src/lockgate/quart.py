@@ -24,6 +24,7 @@ from .principal import Caller
 from .web.asgi_request import AsgiRequest
 from .web.entry import charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT, Guard
+from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
 from .web.protection import EXTENSION, audit, combined_rules, extra
@@ -98,6 +99,7 @@ def protect(
         )
     if EXTENSION in app.extensions:
         raise ConfigurationError("The application has a gate already: call protect() once.")
+    warn_of_blind([app.asgi_app], "asgi")
     service, served = partial(_serve, app, cast(ASGIApp, app.asgi_app)), partial(routes, app)
     guarded = GateMiddleware(
         service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served

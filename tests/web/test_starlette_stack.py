@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
-from flask import Flask
 from opentelemetry.instrumentation.asgi import OpenTelemetryMiddleware
 from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
-from opentelemetry.instrumentation.flask import FlaskInstrumentor
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -24,9 +22,8 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.testclient import TestClient
-from werkzeug.test import Client as WsgiClient
 
-from lockgate import fastapi, flask, starlette
+from lockgate import fastapi, starlette
 
 from .driving import Bench
 
@@ -168,23 +165,3 @@ def test_sentry_traces_refused_requests_in_either_order(first: bool) -> None:
     command = [sys.executable, "-c", SENTRY, str(first)]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     assert ran.stdout.strip() == "[200, 401]"
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_a_flask_application_warns_that_refused_requests_have_no_span(
-    first: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    app, bench, spans = Flask("service"), Bench(), Spans()
-    app.add_url_rule("/jobs", "jobs", lambda: "said")
-    instrumentor: Any = FlaskInstrumentor()
-    if first:
-        instrumentor.instrument_app(app, tracer_provider=spans.provider)
-    flask.protect(app, bench.gate)
-    if not first:
-        instrumentor.instrument_app(app, tracer_provider=spans.provider)
-    client = WsgiClient(app)
-    assert client.get("/jobs").status_code == 401
-    assert client.get("/jobs", headers={"Authorization": f"Bearer {bench.key()}"}).text == "said"
-    assert spans.statuses() == [200]
-    (told,) = (r.getMessage() for r in caplog.records if "FlaskInstrumentor" in r.getMessage())
-    assert "OpenTelemetryMiddleware(app.wsgi_app)" in told
