@@ -10,7 +10,7 @@ import pytest
 
 from lockgate import Gate
 from lockgate.errors import ConfigurationError, KeyNotFound
-from lockgate.sync import run
+from lockgate.sync import run, together
 
 
 async def double(number: int) -> int:
@@ -110,3 +110,16 @@ async def test_a_call_of_a_gate_on_a_database_is_refused_inside_an_event_loop(
     created = await asyncio.to_thread(run, gate.keys.create("org_1", "ci"))
     assert (await gate.authenticate(created.text)).organization == "org_1"
     await gate.close()
+
+
+def test_flows_after_one_that_failed_are_closed() -> None:
+    """Python warns of a flow that is left without being awaited."""
+
+    async def fail() -> int:
+        raise KeyNotFound
+
+    second = double(2)
+    with pytest.raises(KeyNotFound):
+        run(together([fail(), second]))
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        second.send(None)

@@ -81,6 +81,11 @@ async def pause(seconds: float = 0) -> None:
 
 async def together(flows: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return the results of flows: concurrently in an event loop, otherwise one by one."""
-    if not loop_runs():
-        return [await flow for flow in flows]
-    return await asyncio.gather(*flows)
+    if loop_runs():
+        return await asyncio.gather(*flows)
+    started = list(flows)
+    try:
+        return [await flow for flow in started]
+    finally:
+        for flow in started:
+            flow.close()  # One after a flow that failed was never begun.
