@@ -48,10 +48,8 @@ def lockgate(
         brand=BRAND,
         peppers=[PEPPER],
         plans=PlanBook([Plan("bench", *limits, concurrent=None)], default="bench"),
-        clock=clock,
-        lease=lease,
         # Beside other work, an answer after the default deadline counts as slow, not as a 503.
-        store_options=StoreOptions(deadline=30.0),
+        store_options=StoreOptions(clock=clock, lease=lease, deadline=30.0),
     )
     if run(store.find(KEY.handle)) is None:
         run(store.insert(draft(), None))

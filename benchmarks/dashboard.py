@@ -17,11 +17,11 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Scope
 
-from lockgate import Gate
+from lockgate import Gate, UsageHistory
 from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.dashboard import dashboard, key_pages
 from lockgate.migrations import upgrade
-from lockgate.options import StoreOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 
 from .measure import Spread, table
@@ -72,10 +72,9 @@ async def measured(store: str) -> dict[str, str]:
         brand="acme",
         peppers=[bytes(range(32))],
         sessions=SESSIONS,
-        public_url="http://localhost",
-        usage_history=True,
-        clock=clock,
-        store_options=StoreOptions(deadline=60.0),
+        web_options=WebOptions(public_url="http://localhost"),
+        features=[UsageHistory()],
+        store_options=StoreOptions(clock=clock, deadline=60.0),
     )
     id = await furnish(gate, clock)
     app = dashboard(gate)

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.key_format import KeyFormat, Token
 from lockgate.core.timestamps import MINUTE, SECOND
+from lockgate.options import StoreOptions
 from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.leasing import LeasingStore
 from tests.servers import mariadb, postgres, redis_cluster, redis_server
@@ -191,7 +192,13 @@ def measured(name: str, url: str, rounds: int, number: int) -> dict[int, tuple[S
     loop = asyncio.new_event_loop()
 
     def gate_on(url: str, lease: float | None) -> Gate:
-        gate = Gate(url, brand="acme", peppers=[_PEPPER], plans=plans, lease=lease)
+        gate = Gate(
+            url,
+            brand="acme",
+            peppers=[_PEPPER],
+            plans=plans,
+            store_options=StoreOptions(lease=lease),
+        )
         loop.run_until_complete(gate.ready())
         return gate
 
@@ -242,7 +249,13 @@ def _admit(url: str, text: str, seconds: float, counts: Connection) -> None:
     plans = PlanBook([Plan("bench", 10**9, 10**9, 10**9, None)], default="bench")
 
     async def admit() -> None:
-        gate = Gate(url, brand="acme", peppers=[_PEPPER], plans=plans, lease=1)
+        gate = Gate(
+            url,
+            brand="acme",
+            peppers=[_PEPPER],
+            plans=plans,
+            store_options=StoreOptions(lease=1),
+        )
         for _ in range(1000):
             await gate.authenticate(text)
         counts.send("ready")

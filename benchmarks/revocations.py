@@ -108,9 +108,13 @@ class Times(NamedTuple):
 
 def gate_on(url: str, lease: float | None) -> Gate:
     plans = PlanBook([Plan("bench", 60_000, None, None, None)], default="bench")
-    options = StoreOptions(deadline=_DEADLINE)
+    options = StoreOptions(deadline=_DEADLINE, lease=lease)
     return Gate(
-        url, brand="acme", peppers=[_PEPPER], plans=plans, lease=lease, store_options=options
+        url,
+        brand="acme",
+        peppers=[_PEPPER],
+        plans=plans,
+        store_options=options,
     )
 
 

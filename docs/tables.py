@@ -85,12 +85,13 @@ def _gate() -> Gate:
         "memory://",
         brand="acme",
         sessions=SignedCookie([_SECRET]),
-        public_url="https://console.example.com",
-        registration=Registration(
-            session_secrets=[_SECRET], dashboard_url="https://console.example.com/connect"
-        ),
-        leak_reports=LeakReports(keys=dict),
-        web_options=WebOptions(health="/health"),
+        web_options=WebOptions(public_url="https://console.example.com", health="/health"),
+        features=[
+            Registration(
+                session_secrets=[_SECRET], dashboard_url="https://console.example.com/connect"
+            ),
+            LeakReports(keys=dict),
+        ],
     )
     metrics: Metrics = gate.metrics
     metrics.admit("free")

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from lockgate import Gate, run
+from lockgate.options import WebOptions
 from lockgate.starlette import protect, requires
 
 
@@ -33,7 +34,7 @@ gate = Gate(
     os.environ.get("LOCKGATE_STORE", "memory://"),
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
-    trusted_proxies=["127.0.0.1"],
+    web_options=WebOptions(trusted_proxies=["127.0.0.1"]),
 )
 app = Starlette(
     routes=[Route("/health", health), Route("/models", models, name="models")],

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from lockgate import Gate, run
 from lockgate.fastapi import Caller, protect, requires
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
@@ -21,7 +22,7 @@ gate = Gate(
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     sessions=sessions,
-    public_url="http://127.0.0.1:8000",
+    web_options=WebOptions(public_url="http://127.0.0.1:8000"),
 )
 app = FastAPI(title="acme", redoc_url=None, swagger_ui_oauth2_redirect_url=None)
 

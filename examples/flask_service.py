@@ -13,6 +13,7 @@ from flask import Flask, g
 
 from lockgate import Gate, run
 from lockgate.flask import protect, requires
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie([os.environ["LOCKGATE_SESSION_SECRET"]])
@@ -21,7 +22,7 @@ gate = Gate(
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     sessions=sessions,
-    public_url="http://127.0.0.1:5000",
+    web_options=WebOptions(public_url="http://127.0.0.1:5000"),
 )
 
 

@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 from lockgate import Catalogue, Gate, Hold, Limit, Plan, PlanBook, run
 from lockgate.errors import InvalidRequest, Problem
 from lockgate.fastapi import Caller, cancel_on_disconnect, protect, requires
-from lockgate.options import HoldOptions
+from lockgate.options import StoreOptions
 
 
 class Model:
@@ -59,7 +59,7 @@ gate = Gate(
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     catalogue=Catalogue.of([model.scope for model in MODELS.values()]),
     plans=PlanBook(PLANS, custom=[], default="starter"),
-    hold_options=HoldOptions(limits=[*LIMITS, *MONTHS.values()]),
+    store_options=StoreOptions(hold_limits=[*LIMITS, *MONTHS.values()]),
 )
 PATIENCE = httpx.Timeout(5, read=30)
 LLM_URL = os.environ.get("LLM_URL", "http://127.0.0.1:11434")

@@ -12,6 +12,7 @@ store that they share.
 import os
 
 from lockgate import Catalogue, Gate, Plan, PlanBook, run
+from lockgate.options import WebOptions
 from lockgate.wsgi import protect
 
 plans = PlanBook(
@@ -28,7 +29,7 @@ gate = Gate(
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     plans=plans,
     catalogue=Catalogue.of(["*", "render:read", "render:start"]),
-    trusted_proxies=["127.0.0.1", "unix"],
+    web_options=WebOptions(trusted_proxies=["127.0.0.1", "unix"]),
 )
 
 

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from lockgate import Gate, run
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import protect, requires
 
@@ -24,7 +25,7 @@ gate = Gate(
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     sessions=sessions,
-    public_url="http://127.0.0.1:8000",
+    web_options=WebOptions(public_url="http://127.0.0.1:8000"),
 )
 
 

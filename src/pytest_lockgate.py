@@ -37,7 +37,7 @@ def lockgate_gate(lockgate_clock: HandClock, lockgate_options: Mapping[str, Any]
     from lockgate import Gate, run
     from lockgate.testing.fixtures import settings
 
-    gate = Gate(**{**settings(lockgate_clock), **lockgate_options})
+    gate = Gate(**settings(lockgate_clock, lockgate_options))
     yield gate
     run(gate.close())
 

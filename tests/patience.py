@@ -10,8 +10,9 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import unwrap
 from time import monotonic, sleep
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
@@ -46,7 +47,7 @@ def lengthen_waits() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("lockgate.") and module is not deadlines and "STARTING" in vars(module):
             setattr(module, "STARTING", SECONDS)  # noqa: B010 - it is final
-    defaults: Any = StoreOptions.__init__.__kwdefaults__
+    defaults: Any = cast(Any, unwrap(StoreOptions.__init__)).__kwdefaults__
     defaults["deadline"] = float(SECONDS)
 
 

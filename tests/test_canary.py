@@ -28,6 +28,7 @@ from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import KeyFormat, NewKey, Token
 from lockgate.core.timestamps import DAY
 from lockgate.errors import InvalidFormat, LockgateError
+from lockgate.options import StoreOptions
 from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import error_handlers, operations
@@ -81,17 +82,24 @@ class Aviary:
         self.seen: list[str] = []
         self.pasted: list[str] = []
         self.sessions = SignedCookie([SESSION_SECRET])
-        old = Gate(self.store, brand="acme", peppers=[OLD_PEPPER], clock=self.clock)
+        old = Gate(
+            self.store,
+            brand="acme",
+            peppers=[OLD_PEPPER],
+            store_options=StoreOptions(clock=self.clock),
+        )
         self.created = run(old.keys.create("org_1", "to be rehashed"))
         self.gate = Gate(
             self.store,
             brand="acme",
             peppers=[PEPPER, OLD_PEPPER],
             sessions=self.sessions,
-            registration=Registration(
-                session_secrets=[AGENT_SECRET], dashboard_url="https://console.example.com"
-            ),
-            clock=self.clock,
+            features=[
+                Registration(
+                    session_secrets=[AGENT_SECRET], dashboard_url="https://console.example.com"
+                )
+            ],
+            store_options=StoreOptions(clock=self.clock),
             observer=self.told.append,
         )
         self.cookie = self.sessions.issue(Session("org_1", "ada", "ada@example.com"))

@@ -21,6 +21,7 @@ from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import NotFound
 from lockgate.fastapi import error_handlers, operations, protect, requires
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.web.audit import audit_routes
 from lockgate.web.starlette_routes import routes_of
@@ -36,7 +37,12 @@ Anybody = Annotated[Principal, requires()]
 @pytest.fixture
 def gate() -> Gate:
     page = "https://console.example.com"
-    return Gate("memory://", brand="acme", sessions=sessions, public_url=page)
+    return Gate(
+        "memory://",
+        brand="acme",
+        sessions=sessions,
+        web_options=WebOptions(public_url=page),
+    )
 
 
 def bearer(gate: Gate, *scopes: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from lockgate import ConfigurationError, Gate, MemoryStore, Rule, run
 from lockgate.errors import NotFound
 from lockgate.flask import audit, protect, requires
 from lockgate.flask import operations as operations_of
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 
 from .web.serving import exchange, status_of
@@ -30,7 +31,12 @@ PAGE = "https://console.example.com"
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate("memory://", brand="acme", sessions=sessions, public_url=PAGE)
+    return Gate(
+        "memory://",
+        brand="acme",
+        sessions=sessions,
+        web_options=WebOptions(public_url=PAGE),
+    )
 
 
 def bearer(gate: Gate, *scopes: str) -> dict[str, str]:

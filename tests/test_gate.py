@@ -30,9 +30,10 @@ from lockgate.errors import (
     StoreUnavailable,
     Unauthenticated,
 )
-from lockgate.options import KeyOptions, WebOptions
+from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import Admission, StoreError
+from tests.gates import flat_gate
 from tests.stores.making import NOW, HandClock
 
 OLD, NEW = b"an old pepper of the tests", b"a new pepper of the tests"
@@ -51,7 +52,7 @@ def small(rpm: int) -> PlanBook:
 
 def test_an_admitted_key_gives_a_principal_with_its_usage() -> None:
     clock = HandClock()
-    gate = Gate(brand="acme", clock=clock)
+    gate = Gate(brand="acme", store_options=StoreOptions(clock=clock))
     principal = run(gate.authenticate(made(gate), requirement("jobs:read"), cost=4))
     assert principal.key is not None
     assert (principal.organization, principal.key.request_count) == ("org_1", 1)
@@ -63,7 +64,7 @@ def test_an_admitted_key_gives_a_principal_with_its_usage() -> None:
 
 def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
     clock = HandClock()
-    gate = Gate(brand="acme", clock=clock, plans=small(2))
+    gate = Gate(brand="acme", store_options=StoreOptions(clock=clock), plans=small(2))
     created = run(gate.keys.create("org_1", "a", ["models:read"], expires_in_days=1))
     token = created.text
     needed = requirement("jobs:read")
@@ -93,7 +94,10 @@ def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
 def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) -> None:
     clock = HandClock()
     gate = Gate(
-        brand="acme", clock=clock, plans=small(1), web_options=WebOptions(draft_headers=draft)
+        brand="acme",
+        store_options=StoreOptions(clock=clock),
+        plans=small(1),
+        web_options=WebOptions(draft_headers=draft),
     )
     token = made(gate, scopes=["models:read"])
     with pytest.raises(InsufficientScope) as forbidden:
@@ -117,7 +121,7 @@ def test_a_403_and_a_429_carry_the_rate_headers_and_a_401_does_not(draft: bool) 
 
 
 def test_a_session_counts_like_a_key() -> None:
-    gate = Gate(brand="acme", clock=HandClock(), plans=small(3))
+    gate = Gate(brand="acme", store_options=StoreOptions(clock=HandClock()), plans=small(3))
     session = Session("org_1", "ada")
     run(gate.authenticate(made(gate)))
     principal = run(gate.admit_session(session, cost=2))
@@ -280,7 +284,7 @@ def test_k9_processes_of_two_steps_of_a_rotation_serve_each_others_keys(
     steps: tuple[dict[str, Any], dict[str, Any]],
 ) -> None:
     store, told = MemoryStore(), list[Event]()
-    before, after = (Gate(store, brand="acme", observer=told.append, **step) for step in steps)
+    before, after = (flat_gate(store, brand="acme", observer=told.append, **step) for step in steps)
     texts = [run(gate.keys.create("org_1", "a")).text for gate in (before, after)]
     told.clear()
     for gate in (before, after, before, after, before):  # The last one: the deploy is rolled back.
@@ -296,7 +300,7 @@ def test_k9_processes_of_two_steps_of_a_rotation_serve_each_others_keys(
 
 def test_k9_a_service_without_peppers_learns_its_first_one_before_it_is_used() -> None:
     store = MemoryStore()
-    plain = Gate(store, brand="acme", next_pepper=NEW)
+    plain = Gate(store, brand="acme", key_options=KeyOptions(next_pepper=NEW))
     peppered = Gate(store, brand="acme", peppers=[NEW], key_options=KeyOptions(accept_plain=True))
     texts = [run(gate.keys.create("org_1", "a")).text for gate in (plain, peppered)]
     for gate in (plain, peppered, plain):
@@ -309,7 +313,7 @@ def test_k9_a_service_without_peppers_learns_its_first_one_before_it_is_used() -
 )
 def test_a_next_pepper_that_cannot_be_one_is_refused(next_pepper: Any, words: str) -> None:
     with pytest.raises(ConfigurationError, match=words):
-        Gate(brand="acme", peppers=[OLD], next_pepper=next_pepper)
+        Gate(brand="acme", peppers=[OLD], key_options=KeyOptions(next_pepper=next_pepper))
 
 
 def test_k9_dropping_a_pepper_breaks_only_the_keys_still_on_it() -> None:
@@ -372,7 +376,7 @@ def gate_with(
     **arguments: Any,
 ) -> Gate:
     """Make a gate, and its options in the same step."""
-    return Gate(
+    return flat_gate(
         key_options=KeyOptions(**key_options or {}),
         web_options=WebOptions(**web_options or {}),
         **arguments,
@@ -431,8 +435,10 @@ def test_text_and_bytes_in_place_of_a_list_are_refused(arguments: dict[str, Any]
 def test_a_gate_has_the_origins_of_its_urls() -> None:
     gate = Gate(
         brand="acme",
-        public_url="https://Console.Example.com:443/path?x",
-        web_options=WebOptions(allowed_origins=["http://localhost:3000", "https://[::1]:8443"]),
+        web_options=WebOptions(
+            public_url="https://Console.Example.com:443/path?x",
+            allowed_origins=["http://localhost:3000", "https://[::1]:8443"],
+        ),
     )
     assert gate.origins == {
         b"https://console.example.com",
@@ -445,7 +451,11 @@ def test_d11_sessions_without_an_origin_are_warned_of(caplog: pytest.LogCaptureF
     """Such a gate is closed to every page."""
     caplog.set_level(logging.INFO, "lockgate")
     sessions = SignedCookie(["a session secret of the tests"])
-    Gate(brand="acme", sessions=sessions, public_url="https://console.example.com")
+    Gate(
+        brand="acme",
+        sessions=sessions,
+        web_options=WebOptions(public_url="https://console.example.com"),
+    )
     Gate(
         brand="acme",
         sessions=sessions,
@@ -470,7 +480,7 @@ def test_the_key_cap_is_a_setting_and_none_is_no_cap() -> None:
 
 
 def test_brand_and_environment_are_on_the_keys() -> None:
-    gate = Gate(brand="zebra", environment="test")
+    gate = Gate(brand="zebra", key_options=KeyOptions(environment="test"))
     created = run(gate.keys.create("org_1", "a"))
     assert re.fullmatch(r"zebra_test_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}", created.text)
 
@@ -482,7 +492,7 @@ def test_a_store_or_its_url(build: Callable[[], Any]) -> None:
 
 def test_a_given_clock_decides_expiry_and_windows() -> None:
     clock = HandClock()
-    gate = Gate(brand="acme", clock=clock, plans=small(1))
+    gate = Gate(brand="acme", store_options=StoreOptions(clock=clock), plans=small(1))
     key = run(gate.keys.create("org_1", "a", expires_in_days=1)).key
     assert (key.created_at, key.expires_at) == (NOW - NOW % 1000, NOW + DAY)
     token = made(gate)
@@ -500,7 +510,7 @@ def test_a_given_clock_decides_expiry_and_windows() -> None:
 @pytest.mark.parametrize("cost", [0, -1, -10])
 def test_a_cost_below_one_returns_no_units(cost: int) -> None:
     """A wrongly computed cost must not increase a quota."""
-    gate = Gate(brand="acme", clock=HandClock(), plans=small(2))
+    gate = Gate(brand="acme", store_options=StoreOptions(clock=HandClock()), plans=small(2))
     token = made(gate)
     run(gate.authenticate(token))
     with pytest.raises((ValueError, ConfigurationError)):
@@ -514,7 +524,7 @@ def test_a_cost_below_one_returns_no_units(cost: int) -> None:
 def test_a_cost_beyond_the_largest_number_is_refused_and_changes_no_window(cost: int) -> None:
     """A cost that a caller controls is reported, and locks no caller out."""
     clock = HandClock()
-    gate = Gate(brand="acme", clock=clock)
+    gate = Gate(brand="acme", store_options=StoreOptions(clock=clock))
     run(gate.organizations.place("org_1", "enterprise", **dict.fromkeys(LIMITS)))
     token = made(gate)
     with pytest.raises(ConfigurationError):

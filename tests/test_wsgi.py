@@ -23,11 +23,13 @@ from waitress.wasyncore import loop
 from lockgate import PUBLIC, ConfigurationError, Event, Gate, MemoryStore, Refusal, Rule, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.errors import InvalidRequest, NotFound, PayloadTooLarge
+from lockgate.options import WebOptions
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
 from lockgate.web.entry import principal_of
 from lockgate.web.wsgi_request import WsgiRequest, body_reader
 from lockgate.wsgi import GateMiddleware
+from tests.gates import flat_gate
 
 RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 
@@ -344,7 +346,7 @@ def coloured(part: str, io: IoMode) -> dict[str, Any]:
 def test_a_store_or_verifier_of_the_other_io_mode_is_refused(
     face: Any, io: IoMode, remedy: str, part: str
 ) -> None:
-    gate = Gate(brand="acme", **coloured(part, io))
+    gate = flat_gate(brand="acme", **coloured(part, io))
     with pytest.raises(ConfigurationError, match=rf"^Coloured\w+ .*{remedy}"):
         face(Service(), gate)
 
@@ -361,7 +363,7 @@ def test_a_store_or_verifier_of_the_other_io_mode_is_refused(
     ids=["wsgi-blocking", "wsgi-either", "asgi-async", "asgi-either"],
 )
 def test_a_part_of_the_matching_io_mode_is_accepted(face: Any, io: IoMode, part: str) -> None:
-    face(Service(), Gate(brand="acme", **coloured(part, io)))
+    face(Service(), flat_gate(brand="acme", **coloured(part, io)))
 
 
 # --- paths --------------------------------------------------------------------------------
@@ -436,7 +438,12 @@ def test_a_peer_without_an_address_is_a_unix_socket() -> None:
 
 def test_a_proxy_on_a_unix_socket_of_waitress_is_trusted(tmp_path: Path) -> None:
     told: list[Event] = []
-    gate = Gate("memory://", brand="acme", trusted_proxies=["unix"], observer=told.append)
+    gate = Gate(
+        "memory://",
+        brand="acme",
+        web_options=WebOptions(trusted_proxies=["unix"]),
+        observer=told.append,
+    )
     app = GateMiddleware(Service(), gate, {"GET /health": PUBLIC})
     path = str(tmp_path / "socket")
     server: Any = create_server(app, unix_socket=path, clear_untrusted_proxy_headers=False)

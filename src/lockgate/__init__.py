@@ -17,6 +17,7 @@ from .services.accounts.registration import Registration
 from .services.leaks.leak_reports import LeakedKey, LeakReports
 from .services.reservations.hold_block import Hold
 from .services.reservations.slots import ConcurrencySlot
+from .services.usage.settings import UsageHistory
 from .stores import MemoryStore, Store, open_store
 from .sync import run
 
@@ -44,6 +45,7 @@ __all__ = [
     "RegistrationRequest",
     "Rule",
     "Store",
+    "UsageHistory",
     "acting",
     "open_store",
     "run",

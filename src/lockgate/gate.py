@@ -4,23 +4,22 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Final, Literal, TypeVar, cast
+from typing import ClassVar, Final, Literal, TypeVar, cast
 
-from .clock import Clock
 from .core.accounts import Account
 from .core.allowed_addresses import contains
 from .core.api_keys import ApiKey
-from .core.arguments import check_arguments
+from .core.arguments import checks_arguments
 from .core.client_address import ClientAddresses, budget_of
 from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.fast_tuples import new_tuple
-from .core.imported_keys import ImportedKeyFormat, ImportedToken
+from .core.imported_keys import ImportedToken
 from .core.key_format import KeyFormat, Token
 from .core.limit_hits import of_plan_alone
 from .core.limit_windows import LimitWindows
 from .core.limits import Limit, bound, check_limits, check_names
-from .core.plans import ANONYMOUS, Plan, PlanBook, is_id, is_whole
+from .core.plans import Plan, PlanBook, is_id, is_whole
 from .core.rate_limit_headers import (
     all_headers,
     all_text,
@@ -47,7 +46,7 @@ from .errors import (
     Unauthenticated,
 )
 from .events import Events, Observer, logger
-from .options import HoldOptions, KeyOptions, SlotOptions, StoreOptions, WebOptions
+from .options import KeyOptions, StoreOptions, WebOptions
 from .principal import Principal
 from .services.accounts.registration import AgentAccounts, Registration
 from .services.accounts.session_access import SessionAccess
@@ -73,8 +72,9 @@ from .services.store_errors import asking, pair, unavailable
 from .services.usage.rate_limit_status import LimitUsage, limit_usage
 from .services.usage.recorder import UsageRecorder
 from .services.usage.reports import UsageReport, report
+from .services.usage.settings import UsageHistory
 from .services.usage.thresholds import Thresholds
-from .sessions import Session, SessionOptions, SessionVerifier
+from .sessions import Session, SessionVerifier
 from .stores.answers import Admission, Verdict
 from .stores.base import Store
 from .stores.committed import collecting
@@ -91,7 +91,7 @@ _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
 
 _NO_ORIGIN: Final = (
     "no page can write with a session: give the gate the origin of your pages, as "
-    "Gate(public_url='https://console.example.com') or WebOptions(allowed_origins=[...])."
+    "WebOptions(public_url='https://console.example.com') or WebOptions(allowed_origins=[...])."
 )
 _NO_PEPPER: Final = (
     "The gate has no pepper: whoever can write to the store can create keys and change what they "
@@ -110,49 +110,41 @@ _UNREAD: Final = Reading(True, 0, (), None, 0, None, None, 0)
 _ADMITTED: Final = Verdict.ADMITTED
 
 Client = TypeVar("Client")
+Kind = TypeVar("Kind", Registration, LeakReports, UsageHistory)
+
+Feature = Registration | LeakReports | UsageHistory
+"""The settings of a feature that most services do without."""
 
 
+@checks_arguments
 class Gate:
     """Authenticate and rate-limit requests: the keys, scopes and limits of one service.
 
     Args:
         store: where keys and windows are kept: a :class:`~lockgate.stores.Store` or its URL.
         brand: the first word of the service's keys, as ``acme`` in ``acme_live_...``.
-        environment: the second word of the keys: ``live``, or another such as ``test``.
         peppers: secrets for key digests and row seals, the newest first, 16 bytes or more each
             (D3).
-        next_pepper: the pepper that the next deploy puts first in ``peppers``. Accepts keys that
-            other processes have already moved to it.
         plans: the plan book; by default the plans *free*, *starter*, *creator* and *enterprise*.
         catalogue: the scope catalogue; by default scopes such as ``models:read`` and
             ``account:write``.
-        anonymous: the budget of one client address for public routes, and a second budget of the
-            same size for requests without a valid credential (D24).
-        legacy: key formats of other systems whose imported keys are accepted; the first format
-            that matches a key applies.
         sessions: verifies dashboard sessions; None: the key operations cannot be mounted.
-        session_options: how requests present sessions, such as the name of their cookie.
-        registration: lets agents register themselves; None: they cannot (D13).
-        leak_reports: takes signed reports of leaked keys from secret scanners; None: it takes none.
-        public_url: the URL of the service's own pages; their origin may write with a session.
-        trusted_proxies: addresses and networks of proxies whose ``X-Forwarded-For`` is trusted.
-        key_options: the cap of keys, their lifetime and retention.
-        web_options: the paths of lockgate's own operations, headers, origins, error bodies.
-        slot_options: the lease of concurrency slots.
-        hold_options: the deadline and the number of holds.
-        store_options: the deadline of a shared store, and the limits while it is away.
-        lease: seconds, 0.1 to 2, for which each process may take up to 2 % of a busy organization's
-            limits in advance, and admit from them without the store (D42). Revoking a key takes up
-            to as long. None: each admission asks the store.
-        clock: returns the present in microseconds, for tests; by default each store's own clock.
+        features: each a value of its own, at most once: :class:`~lockgate.Registration` lets agents
+            register themselves (D13), :class:`~lockgate.LeakReports` takes signed reports of leaked
+            keys, :class:`~lockgate.UsageHistory` keeps usage over time.
+        key_options: the environment of keys, their cap, lifetime and retention, and the formats of
+            imported ones.
+        web_options: the service's own pages, its proxies, how requests present sessions, the paths
+            of lockgate's own operations, error bodies.
+        store_options: the deadline of a shared store, the limits while it is away, quota leases,
+            and the defaults of slots and holds.
         observer: receives every :class:`~lockgate.events.Event`.
-        usage_history: whether to keep usage over time, see :meth:`usage`.
-        usage_addresses: whether that includes the latest client address of each key.
 
     Raises:
         ConfigurationError: arguments do not fit together; the message says what to change.
     """
 
+    tells_of: ClassVar = frozenset({"store"})
     _limits: Mapping[str, Limit] = MappingProxyType({})
 
     def __init__(
@@ -160,49 +152,35 @@ class Gate:
         store: Store | str = "memory://",
         *,
         brand: str,
-        environment: str = "live",
         peppers: Sequence[bytes] = (),
-        next_pepper: bytes | None = None,
         plans: PlanBook | None = None,
         catalogue: Catalogue | None = None,
-        anonymous: Plan = ANONYMOUS,
-        legacy: Iterable[ImportedKeyFormat] = (),
         sessions: SessionVerifier | None = None,
-        session_options: SessionOptions | None = None,
-        registration: Registration | None = None,
-        leak_reports: LeakReports | None = None,
-        public_url: str | None = None,
-        trusted_proxies: Iterable[str] = (),
+        features: Sequence[Feature] = (),
         key_options: KeyOptions | None = None,
         web_options: WebOptions | None = None,
-        slot_options: SlotOptions | None = None,
-        hold_options: HoldOptions | None = None,
         store_options: StoreOptions | None = None,
-        lease: float | None = None,
-        clock: Clock | None = None,
         observer: Observer | None = None,
-        usage_history: bool = False,
-        usage_addresses: bool = True,
     ) -> None:
         self._opened = open_store(store) if isinstance(store, str) else checked(store)
-        check_arguments(Gate.__init__, locals())
         of_keys, of_web = key_options or KeyOptions(), web_options or WebOptions()
-        of_slots, of_holds = slot_options or SlotOptions(), hold_options or HoldOptions()
-        of_store, systems = store_options or StoreOptions(), tuple(legacy)
+        of_store = store_options or StoreOptions()
+        clock, systems = of_store.clock, tuple(of_keys.legacy)
+        registration, leak_reports = _only(Registration, features), _only(LeakReports, features)
 
         # Credentials, and what they may do.
         self._peppers = Peppers(
             peppers,
-            next_pepper=next_pepper,
+            next_pepper=of_keys.next_pepper,
             accept_plain=of_keys.accept_plain,
             accept_unsealed=of_keys.accept_unsealed,
         )
-        self.format: Final = KeyFormat(brand, environment, self._peppers, systems)
+        self.format: Final = KeyFormat(brand, of_keys.environment, self._peppers, systems)
         self.known: Final = VerifiedKeyCache()
         self.plans: Final = plans or PlanBook()
         self.catalogue: Final = catalogue or Catalogue.of()
         self.session_access: Final = SessionAccess(
-            session_options,
+            of_web,
             people=sessions,
             registration=registration,
             systems=systems,
@@ -210,8 +188,8 @@ class Gate:
         )
 
         # Requests and responses.
-        self.origins: Final = _origins(public_url, of_web)
-        self.addresses: Final = ClientAddresses(trusted_proxies)
+        self.origins: Final = _origins(of_web)
+        self.addresses: Final = ClientAddresses(of_web.trusted_proxies)
         self.prefix: Final = of_web.prefix
         self.key_header: Final = of_web.header
         """The further header for keys in lower case; None: only ``Authorization`` holds keys."""
@@ -236,12 +214,12 @@ class Gate:
             limits=self._local_limits,
             deadline=self._deadline,
             patience=self._patience,
-            lease=lease,
+            lease=of_store.lease,
             clock=clock,
         )
-        self.anonymous: Final = AnonymousLimits(anonymous, clock)
+        self.anonymous: Final = AnonymousLimits(of_web.anonymous, clock)
         """Budgets of client addresses for public routes, and of sessions for free reads."""
-        self.failures: Final = AnonymousLimits(anonymous, clock)
+        self.failures: Final = AnonymousLimits(of_web.anonymous, clock)
         """Budgets of client addresses for requests without a valid credential."""
         self.forwarding: Final = ForwardedHeaders(self.events, expected=self.addresses.trusts_any)
         self.rejections: Final = RejectedRows(self.events)
@@ -274,7 +252,7 @@ class Gate:
         self.accounts: Final = (
             AgentAccounts(
                 registration,
-                public_url=public_url,
+                public_url=of_web.public_url,
                 store=self.store,
                 format=self.format,
                 people=sessions,
@@ -310,19 +288,19 @@ class Gate:
             seal=self._peppers.cursors,
         )
         self.recorder: Final = (
-            UsageRecorder(self.store, self.events, clock, addresses=usage_addresses)
-            if usage_history
+            UsageRecorder(self.store, self.events, clock, addresses=usage.addresses)
+            if (usage := _only(UsageHistory, features))
             else None
         )
         self._thresholds = (
-            Thresholds(self.events) if usage_history or observer is not None else None
+            Thresholds(self.events) if self.recorder or observer is not None else None
         )
         self.slots: Final = ConcurrencySlots(
             self.store,
             organizations=self.organizations,
             format=self.format,
-            lease=of_slots.lease,
-            retry_after=of_slots.retry_after,
+            lease=of_store.slot_lease,
+            retry_after=of_store.slot_retry_after,
             clock=clock,
             events=self.events,
             pair=self._pair_store,
@@ -330,7 +308,7 @@ class Gate:
         )
         self.holds: Final = Holds(
             self.store,
-            options=of_holds,
+            options=of_store,
             clock=clock,
             events=self.events,
             pair=self._pair_store,
@@ -819,7 +797,7 @@ class Gate:
         """Return what an organization or one of its keys used, and how often it was refused.
 
         Includes all requests that this process has answered, and those that others answered more
-        than a second ago. A gate without ``usage_history`` can read what others keep.
+        than a second ago. A gate without :class:`~lockgate.UsageHistory` can read what others keep.
 
         Args:
             organization: the organization's id.
@@ -921,7 +899,7 @@ class Gate:
                 <lockgate.services.reservations.slots.ConcurrencySlots.acquire>` took before; the
                 block takes it over.
             seconds: the lease, up to a day, after which the slot is free again if this process
-                dies; None: that of :class:`~lockgate.options.SlotOptions`.
+                dies; None: that of :class:`~lockgate.options.StoreOptions`.
 
         Entering the block raises what :meth:`gate.slots.acquire()
         <lockgate.services.reservations.slots.ConcurrencySlots.acquire>` raises, and
@@ -948,7 +926,7 @@ class Gate:
             caller: the calling principal, or the organization's id.
             units: the most that the work can use, by limit. All are taken, or none is.
             seconds: until the units count as used if this process dies, up to an hour; None: that
-                of :class:`~lockgate.options.HoldOptions`.
+                of :class:`~lockgate.options.StoreOptions`.
 
         Entering the block raises what :meth:`gate.holds.take()
         <lockgate.services.reservations.holds.Holds.take>` raises, and :class:`ConfigurationError`
@@ -1062,6 +1040,18 @@ def _check_cost(cost: int) -> None:
         raise ConfigurationError(f"A cost is a whole number from 1 to 2**53 - 1, not {cost!r}.")
 
 
-def _origins(public_url: str | None, of_web: WebOptions) -> frozenset[bytes]:
+def _only(kind: type[Kind], features: Sequence[Feature]) -> Kind | None:
+    """Return the feature of a kind; None: it is not switched on.
+
+    Raises:
+        ConfigurationError: there are two.
+    """
+    found = [feature for feature in features if isinstance(feature, kind)]
+    if len(found) > 1:
+        raise ConfigurationError(f"features has {kind.__name__}(...) twice: give it once.")
+    return found[0] if found else None
+
+
+def _origins(of_web: WebOptions) -> frozenset[bytes]:
     """Return the origins whose pages may write with a session."""
-    return frozenset(map(origin_of, [*filter(None, [public_url]), *of_web.allowed_origins]))
+    return frozenset(map(origin_of, [*filter(None, [of_web.public_url]), *of_web.allowed_origins]))

@@ -1,4 +1,4 @@
-"""Key formats of known systems, for ``Gate(legacy=[...])``.
+"""Key formats of known systems, for ``KeyOptions(legacy=[...])``.
 
 Each function returns the format of the keys that a system issues, under the name that
 ``lockgate keys import --from`` expects.

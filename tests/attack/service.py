@@ -16,6 +16,7 @@ from lockgate.core.key_format import Token
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit
 from lockgate.core.sliding_window import Reading, Window
+from lockgate.options import WebOptions
 from lockgate.stores.answers import Admission, Verdict
 
 from .applications import APPLICATIONS
@@ -138,7 +139,7 @@ def load() -> Any:
         CountingStore(log),
         brand="acme",
         plans=PlanBook([plan], default="huge"),
-        anonymous=Plan("anonymous", HUGE, HUGE, HUGE, 0),
+        web_options=WebOptions(anonymous=Plan("anonymous", HUGE, HUGE, HUGE, 0)),
     )
     keys = {
         organization: run(gate.keys.create(organization, name="key", scopes=[scope])).text

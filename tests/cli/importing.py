@@ -15,7 +15,7 @@ import pytest
 from lockgate import Gate, ImportedKeyFormat
 from lockgate.cli import main
 from lockgate.core.api_keys import ApiKey
-from lockgate.options import StoreOptions
+from tests.gates import flat_gate
 
 Said = pytest.CaptureFixture[str]
 PEPPER = "a-pepper-of-these-tests-8f2c41d0"
@@ -44,12 +44,12 @@ class Desk:
         monkeypatch.setattr("lockgate.services.imports.key_import.BATCH", 4)
 
     def gate(self) -> Gate:
-        return Gate(
+        return flat_gate(
             self.url,
             brand="acme",
             peppers=[PEPPER.encode()],
             legacy=self.formats,
-            store_options=StoreOptions(deadline=30),
+            deadline=30,
             **self.options,
         )
 

@@ -244,7 +244,7 @@ def test_a_gate_without_the_format_of_the_rows_is_an_error(desk: Desk, tmp_path:
     assert "--system" in desk.run(path, code=2)
     assert desk.run(path, "--system", "tokens")["imported"] == 1
     desk.formats = []
-    assert "Gate(legacy=[...])" in desk.run(path, code=2)
+    assert "KeyOptions(legacy=[...])" in desk.run(path, code=2)
 
 
 def test_rows_are_read_as_they_are_imported(desk: Desk, tmp_path: Path) -> None:

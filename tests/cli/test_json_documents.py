@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from lockgate import Gate, run
+from lockgate import Gate, UsageHistory, run
 from lockgate.cli import main
 from lockgate.cli.main import lockgate
 from lockgate.errors import InsufficientScope
@@ -33,15 +33,17 @@ SERVICE = f"""
 import os
 from hashlib import sha256
 from lockgate import Gate, ImportedKeyFormat, Registration
-from lockgate.options import StoreOptions
+from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.sessions import SignedCookie
 secret = 'fedcba9876543210' * 2
+OLD = ImportedKeyFormat('tokens', r'tok_(?P<handle>[a-z0-9]{{8}})_[a-z0-9]{{32}}',
+                        schemes=['sha256'])
 gate = Gate(os.environ['LOCKGATE_STORE'], brand='acme', sessions=SignedCookie([secret]),
-            peppers=[b'{PEPPER}'], public_url='https://console.example.com',
+            peppers=[b'{PEPPER}'],
+            web_options=WebOptions(public_url='https://console.example.com'),
             store_options=StoreOptions(deadline=30),
-            registration=Registration(session_secrets=[secret[::-1]]),
-            legacy=[ImportedKeyFormat('tokens', r'tok_(?P<handle>[a-z0-9]{{8}})_[a-z0-9]{{32}}',
-                                      schemes=['sha256'])])
+            features=[Registration(session_secrets=[secret[::-1]])],
+            key_options=KeyOptions(legacy=[OLD]))
 """
 OLD = "tok_00000001_" + "a" * 32
 
@@ -168,7 +170,7 @@ def refused(operator: Operator) -> Any:
         brand="acme",
         peppers=[PEPPER.encode()],
         store_options=StoreOptions(deadline=30),
-        usage_history=True,
+        features=[UsageHistory()],
     )
     with pytest.raises(InsufficientScope):
         run(gate.authenticate(text, requires="jobs:write"))

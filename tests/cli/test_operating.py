@@ -71,7 +71,7 @@ def operator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 LIMITED = """
 from lockgate import Gate, Limit, Rule
-from lockgate.options import HoldOptions
+from lockgate.options import StoreOptions
 from lockgate.starlette import protect
 from starlette.applications import Starlette
 from starlette.responses import Response
@@ -79,7 +79,7 @@ from starlette.routing import Route
 
 TOKENS = Limit("tokens", "100/minute")
 LOGINS = Limit("logins", "2/hour", by="address")
-gate = Gate({store!r}, brand="acme", hold_options=HoldOptions(limits=[TOKENS]))
+gate = Gate({store!r}, brand="acme", store_options=StoreOptions(hold_limits=[TOKENS]))
 
 
 async def answer(request):
@@ -139,9 +139,11 @@ gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], custom=[], default="
 LEASED_AT = 1_800_000_000_000_000
 LEASED = """
 from lockgate import Gate, Plan, PlanBook
+from lockgate.options import StoreOptions
 
 plan = Plan("busy", rpm=900, rph=None, rpd=None, concurrent=None)
-gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], default="busy"), clock=lambda: {at})
+gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], default="busy"),
+            store_options=StoreOptions(clock=lambda: {at}))
 """
 
 
@@ -664,11 +666,13 @@ def test_doctor_names_the_origins_and_trusts_the_proxies_of_the_service(
 ) -> None:
     (tmp_path / "service_without_problems.py").write_text(
         "from lockgate import Gate\n"
+        "from lockgate.options import WebOptions\n"
         "from lockgate.sessions import SignedCookie\n"
         f"gate = Gate('sqlite:///{tmp_path}/keys.db?mode=rwc', brand='acme',\n"
         "            peppers=[b'fedcba9876543210'],\n"
         "            sessions=SignedCookie(['fedcba9876543210' * 2]),\n"
-        "            public_url='https://console.example.com', trusted_proxies=['10.0.0.0/8'])\n"
+        "            web_options=WebOptions(public_url='https://console.example.com',\n"
+        "                                   trusted_proxies=['10.0.0.0/8']))\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCKGATE_GATE", "service_without_problems:gate")

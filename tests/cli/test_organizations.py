@@ -234,13 +234,14 @@ def service(settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / f"{module}.py").write_text(
         "import os\n"
         "from lockgate import Gate, Registration\n"
-        "from lockgate.options import StoreOptions\n"
+        "from lockgate.options import StoreOptions, WebOptions\n"
         "from lockgate.sessions import SignedCookie\n"
         "secret = 'fedcba9876543210' * 2\n"
         "gate = Gate(os.environ['LOCKGATE_STORE'], brand='acme', sessions=SignedCookie([secret]),\n"
-        f"            peppers=[b'{PEPPER}'], public_url='https://console.example.com',\n"
+        f"            peppers=[b'{PEPPER}'],\n"
+        "            web_options=WebOptions(public_url='https://console.example.com'),\n"
         "            store_options=StoreOptions(deadline=30),\n"
-        "            registration=Registration(session_secrets=[secret[::-1]]))\n"
+        "            features=[Registration(session_secrets=[secret[::-1]])])\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
@@ -419,13 +420,12 @@ def test_a_text_that_is_no_id_is_wrong_usage(capsys: Said, command: str, id: str
 
 LIMITED = """
 from lockgate import Gate, Limit, Plan, PlanBook
-from lockgate.options import HoldOptions, StoreOptions
+from lockgate.options import StoreOptions
 
 EXPORT, TOKENS = Limit("export", "3/hour"), Limit("tokens", "100/minute")
 plan = Plan("busy", rpm=900, rph=None, rpd=None, concurrent=None)
 gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], default="busy"),
-            hold_options=HoldOptions(limits=[TOKENS]),
-            store_options=StoreOptions(deadline=30))
+            store_options=StoreOptions(deadline=30, hold_limits=[TOKENS]))
 gate.know_limits([EXPORT])
 """
 

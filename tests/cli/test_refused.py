@@ -9,6 +9,7 @@ from typing import get_args
 
 import pytest
 
+import lockgate
 from lockgate import Gate, run
 from lockgate.cli import main
 from lockgate.core.timestamps import HOUR, MINUTE
@@ -36,7 +37,7 @@ def url(
 
 
 def recording(url: str) -> Gate:
-    return gate_on(url, peppers=[PEPPER.encode()], usage_history=True)
+    return gate_on(url, peppers=[PEPPER.encode()], usage_history=lockgate.UsageHistory())
 
 
 def test_the_key_with_the_most_429s_comes_first(capsys: Said, url: str) -> None:
@@ -91,7 +92,7 @@ def test_without_refusals_the_reason_is_told(capsys: Said, url: str) -> None:
     assert (found["keys"], found["more"]) == ([], 0)
     assert main(["keys", "refused"]) == 0
     said = capsys.readouterr()
-    assert said.out == "" and "Gate(usage_history=True)" in said.err
+    assert said.out == "" and "Gate(features=[UsageHistory()])" in said.err
 
 
 def test_only_refusals_of_the_period_count(url: str) -> None:

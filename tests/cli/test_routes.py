@@ -16,9 +16,10 @@ from .calling import Said, done
 
 GATE = """
 from lockgate import Gate, Limit, Rule
+from lockgate.options import WebOptions
 from lockgate.sessions import SignedCookie
 gate = Gate(brand='acme', sessions=SignedCookie(['fedcba9876543210' * 2]),
-            public_url='https://console.example.com')
+            web_options=WebOptions(public_url='https://console.example.com'))
 print('a line of the service')
 """
 STARLETTE = """

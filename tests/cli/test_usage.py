@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockgate import Gate, Limit, run
+from lockgate import Gate, Limit, UsageHistory, run
 from lockgate.cli import main
 from lockgate.errors import InsufficientScope, RateLimitExceeded
 from lockgate.options import StoreOptions
@@ -37,7 +37,7 @@ def test_usage_is_a_table_with_bars_or_one_document(capsys: Said, url: str) -> N
         brand="acme",
         peppers=[PEPPER.encode()],
         store_options=StoreOptions(deadline=30),
-        usage_history=True,
+        features=[UsageHistory()],
     )
     created = run(gate.keys.create("org_1", "ci"))
     for _ in range(12):
@@ -72,7 +72,7 @@ def test_usage_is_a_table_with_bars_or_one_document(capsys: Said, url: str) -> N
     assert said.out.split() == [
         *("admitted", "0", "refused", "0", "last", "address", "-", "last", "error", "-")
     ]
-    assert "A service records usage with Gate(usage_history=True)" in said.err
+    assert "A service records usage with Gate(features=[UsageHistory()])" in said.err
     assert main(["orgs", "usage", "org_2", "--key", created.key.id]) == 1
     assert main(["orgs", "usage", "org_1", "--by", "week"]) == 2
 
@@ -83,7 +83,7 @@ def test_units_of_named_limits_have_columns_of_their_own(capsys: Said, url: str)
         brand="acme",
         peppers=[PEPPER.encode()],
         store_options=StoreOptions(deadline=30),
-        usage_history=True,
+        features=[UsageHistory()],
     )
     caller = run(gate.authenticate(run(gate.keys.create("org_1", "ci")).text))
     tokens, images = Limit("tokens", "1000/day"), Limit("images", "9/day")
@@ -111,7 +111,7 @@ def test_the_most_refused_key_comes_first(capsys: Said, url: str) -> None:
         brand="acme",
         peppers=[PEPPER.encode()],
         store_options=StoreOptions(deadline=30),
-        usage_history=True,
+        features=[UsageHistory()],
     )
     quiet = run(gate.keys.create("org_1", "quiet"))
     busy = run(gate.keys.create("org_1", "busy", ["jobs:write"]))

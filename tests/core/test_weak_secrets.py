@@ -7,6 +7,7 @@ import pytest
 from lockgate import Gate
 from lockgate.core.weak_secrets import PUBLISHED, refuse_weak
 from lockgate.errors import ConfigurationError
+from lockgate.options import KeyOptions
 from lockgate.sessions import SignedCookie
 from lockgate.sessions.agent_cookie import AgentCookie
 
@@ -51,7 +52,7 @@ def test_a_secret_with_white_space_around_it_is_refused_and_not_repeated_D53(wri
     for build in (
         lambda: Gate(brand="acme", peppers=[secret.encode()]),
         lambda: Gate(brand="acme", peppers=[good.encode(), secret.encode()]),
-        lambda: Gate(brand="acme", peppers=[], next_pepper=secret.encode()),
+        lambda: Gate(brand="acme", peppers=[], key_options=KeyOptions(next_pepper=secret.encode())),
         lambda: SignedCookie([secret]),
         lambda: AgentCookie([good, secret]),
     ):

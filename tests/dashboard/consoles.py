@@ -31,10 +31,11 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 from werkzeug.serving import make_server
 
-from lockgate import Gate, django, fastapi, flask, litestar, quart, run, starlette
+from lockgate import Gate, UsageHistory, django, fastapi, flask, litestar, quart, run, starlette
 from lockgate.dashboard import dashboard, mount, wsgi_dashboard, wsgi_mount
 from lockgate.dashboard.django_urls import urls as django_urls
 from lockgate.sessions import Session, SignedCookie
+from tests.gates import flat_gate
 from tests.web.serving import served
 
 AT = "/settings"
@@ -50,14 +51,14 @@ Place = Callable[..., AbstractContextManager["Console"]]
 
 
 def make_gate(origin: str, **fields: Any) -> Gate:
-    return Gate(
+    return flat_gate(
         **{
             "store": "memory://",
             "brand": "acme",
             "peppers": [b"the pepper of the dashboard's tests"],
             "sessions": SESSIONS,
             "public_url": origin,
-            "usage_history": True,
+            "usage_history": UsageHistory(),
             **fields,
         }
     )

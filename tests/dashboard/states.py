@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from lockgate import Gate, Limit, run
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.errors import Refusal
-from lockgate.options import StoreOptions
-from lockgate.sessions import Session, SessionOptions, StepUp
+from lockgate.options import StoreOptions, WebOptions
+from lockgate.sessions import Session, StepUp
 from tests.blackbox.browser import Browser
 from tests.servers import reserved_port
 
@@ -216,8 +216,8 @@ def furnished(**options: Any) -> Iterator[tuple[Console, dict[str, str]]]:
 
     def make(origin: str) -> Gate:
         asking = StepUp(lambda asked: asked.session.user != "stale")
-        session_options = SessionOptions(roles=ROLES, step_up=asking)
-        return make_gate_with_agents(origin, clock=clock, session_options=session_options)
+        sessions = WebOptions(session_roles=ROLES, step_up=asking)
+        return make_gate_with_agents(origin, clock=clock, web_options=sessions)
 
     options["operator"] = lambda session, _: session.user == "root"
     options = {"name": "Acme Images", "example": "https://api.acme.example/v1/models", **options}

@@ -18,11 +18,12 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from lockgate import Event, Gate, Plan, Registration
+from lockgate import Event, Gate, Plan, Registration, UsageHistory
 from lockgate.core.plans import LIMITS
 from lockgate.dashboard import dashboard
 from lockgate.dashboard.application import PAGES
 from lockgate.dashboard.forms import FormTokens
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import protect
 
@@ -49,11 +50,15 @@ class Console:
             brand="acme",
             peppers=[b"the pepper of the dashboard's tests"],
             sessions=SESSIONS,
-            public_url=BASE,
-            usage_history=True,
+            web_options=WebOptions(
+                public_url=BASE,
+                anonymous=Plan("anonymous", None, None, None, None),
+            ),
+            features=[
+                UsageHistory(),
+                Registration(session_secrets=["the secret of the agents of these tests"]),
+            ],
             observer=self.told.append,
-            registration=Registration(session_secrets=["the secret of the agents of these tests"]),
-            anonymous=Plan("anonymous", None, None, None, None),
         )
         pages = dashboard(
             self.gate,

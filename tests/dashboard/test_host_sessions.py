@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from lockgate import PUBLIC, Gate
 from lockgate.dashboard import dashboard
-from lockgate.sessions import SessionOptions
+from lockgate.options import WebOptions
 from lockgate.starlette import protect
 from tests.docs.blocks import ROOT, blocks
 
@@ -107,7 +107,7 @@ def test_a_session_of_starlettes_middleware_opens_the_pages() -> None:
     gate: Gate = make_gate(
         "http://testserver",
         sessions=_verifier(secret),
-        session_options=SessionOptions(cookie="session"),
+        web_options=WebOptions(session_cookie="session"),
     )
     app = Starlette(
         routes=[Route("/login", _sign_in), Mount("/settings", dashboard(gate))],

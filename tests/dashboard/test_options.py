@@ -14,7 +14,7 @@ import lockgate.dashboard
 from lockgate import Catalogue, ConfigurationError, Gate, run
 from lockgate.dashboard import MESSAGES, dashboard, wsgi_dashboard
 from lockgate.dashboard.colours import palette_of
-from lockgate.sessions import SessionOptions
+from lockgate.options import WebOptions
 from lockgate.stores.base import IoMode
 
 from .consoles import PLACES, SESSIONS, make_gate, on_starlette
@@ -138,8 +138,8 @@ def test_a_gate_without_sessions_has_no_dashboard() -> None:
 
 
 def test_a_gate_that_takes_no_cookies_has_no_dashboard() -> None:
-    options = SessionOptions(cookie=None, bearer=Waiting())
-    gate = make_gate("https://example.com", session_options=options)
+    options = WebOptions(session_cookie=None, session_bearer=Waiting())
+    gate = make_gate("https://example.com", web_options=options)
     with pytest.raises(ConfigurationError, match="by a cookie"):
         dashboard(gate)
 

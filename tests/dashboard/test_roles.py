@@ -9,7 +9,8 @@ import pytest
 
 from lockgate import run
 from lockgate.dashboard.forms import FormTokens
-from lockgate.sessions import Session, SessionOptions, StepUp
+from lockgate.options import WebOptions
+from lockgate.sessions import Session, StepUp
 
 from .consoles import ADA, PLACES, Console, make_gate, on_starlette
 from .robots import make_gate_with_agents, register
@@ -24,7 +25,7 @@ FULL = {"name": "x", "access": "full", "expires": ""}
 
 
 def make(origin: str, **fields: Any) -> Any:
-    return make_gate_with_agents(origin, session_options=SessionOptions(roles=ROLES), **fields)
+    return make_gate_with_agents(origin, web_options=WebOptions(session_roles=ROLES), **fields)
 
 
 @pytest.fixture(params=["starlette", "flask"])
@@ -93,10 +94,10 @@ def test_no_key_gets_more_scopes_than_the_role_of_its_creator(person: Console) -
 
 @pytest.mark.parametrize("place", ["fastapi", "django"])
 def test_a_powerful_key_needs_the_sign_in_that_the_host_asks_for(place: str) -> None:
-    options = SessionOptions(step_up=StepUp(lambda _: False))
+    options = WebOptions(step_up=StepUp(lambda _: False))
 
     def asking(origin: str) -> Any:
-        return make_gate(origin, session_options=options)
+        return make_gate(origin, web_options=options)
 
     with PLACES[place](asking, sign_in="/login?next={next}") as person:
         page = person.post("/keys/new", FULL, status=401)
@@ -112,7 +113,7 @@ def test_a_function_for_roles_that_fails_is_told_on_a_page() -> None:
     def fails(_: object) -> str:
         raise RuntimeError("the roles are away")
 
-    options = SessionOptions(roles=ROLES, role=fails)
-    with on_starlette(lambda origin: make_gate(origin, session_options=options)) as person:
+    options = WebOptions(session_roles=ROLES, session_role=fails)
+    with on_starlette(lambda origin: make_gate(origin, web_options=options)) as person:
         page = person.get("/keys", 503)
         assert "RuntimeError" not in page.html

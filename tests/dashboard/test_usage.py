@@ -69,7 +69,7 @@ def test_a_plan_without_a_limit_has_no_bar_for_it(person: Console) -> None:
 
 
 def test_a_gate_that_keeps_no_usage_shows_none() -> None:
-    with on_starlette(lambda origin: make_gate(origin, usage_history=False)) as person:
+    with on_starlette(lambda origin: make_gate(origin, usage_history=None)) as person:
         person.get("/usage").sees("This service keeps no usage over time.", "0 of 10")
         id = person.id_of(person.create())
         person.get(f"/keys/{id}").sees("This service keeps no usage over time.")

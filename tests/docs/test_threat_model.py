@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from lockgate import PUBLIC, Gate, MemoryStore, Plan, Registration, run
 from lockgate.asgi import GateMiddleware
+from lockgate.options import WebOptions
 from lockgate.sessions import SignedCookie
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +83,16 @@ async def get(app: GateMiddleware, address: str, path: str, **headers: str) -> i
 
 async def test_each_process_has_separate_budgets() -> None:
     store, budget = MemoryStore(), Plan("anonymous", rpm=1, rph=10, rpd=10, concurrent=None)
-    processes = [served(Gate(store, brand="acme", anonymous=budget)) for _ in range(2)]
+    processes = [
+        served(
+            Gate(
+                store,
+                brand="acme",
+                web_options=WebOptions(anonymous=budget),
+            )
+        )
+        for _ in range(2)
+    ]
     for process in processes:
         assert await get(process, "192.0.2.1", "/open") == 200
         assert await get(process, "192.0.2.1", "/open") == 429
@@ -105,8 +115,8 @@ def test_a_copy_of_the_database_shows_names_and_addresses_and_no_secret(tmp_path
         brand="acme",
         peppers=[pepper.encode()],
         sessions=SignedCookie([SECRET]),
-        public_url="https://console.example.com",
-        registration=Registration(session_secrets=[SECRET]),
+        web_options=WebOptions(public_url="https://console.example.com"),
+        features=[Registration(session_secrets=[SECRET])],
     )
     assert gate.accounts is not None
     made = run(gate.accounts.register("render bot", "ada@example.com", address="192.0.2.1"))

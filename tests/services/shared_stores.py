@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from lockgate import Gate, run
-from lockgate.options import StoreOptions
 from tests import migrated
+from tests.gates import flat_gate
 from tests.servers import redis_cluster, redis_server
 
 T = TypeVar("T")
@@ -56,4 +56,4 @@ def driving(mode: str) -> Iterator[Drive]:
 
 def gate_on(url: str, **options: Any) -> Gate:
     """A gate with a deadline that suits a busy machine."""
-    return Gate(url, brand="acme", store_options=StoreOptions(deadline=30), **options)
+    return flat_gate(url, brand="acme", deadline=30, **options)

@@ -13,7 +13,7 @@ from lockgate.core.api_keys import ApiKey
 from lockgate.core.changes import ACTOR_LENGTH, ADDRESS_LENGTH, HOST, LOGGED_AT_MOST, Change
 from lockgate.core.timestamps import DAY
 from lockgate.errors import HandleTaken, InvalidRequest, KeyLimitReached, NotFound
-from lockgate.options import KeyOptions
+from lockgate.options import KeyOptions, StoreOptions
 from lockgate.testing import HandClock
 
 ADA = Actor("user", "ada", "192.0.2.1")
@@ -26,7 +26,12 @@ def clock() -> HandClock:
 
 @pytest.fixture
 def gate(clock: HandClock) -> Gate:
-    return Gate(MemoryStore(clock), brand="acme", key_options=KeyOptions(cap=3), clock=clock)
+    return Gate(
+        MemoryStore(clock),
+        brand="acme",
+        key_options=KeyOptions(cap=3),
+        store_options=StoreOptions(clock=clock),
+    )
 
 
 def log(gate: Gate, **options: Any) -> list[Change]:
@@ -190,7 +195,10 @@ def test_a_long_id_of_an_actor_is_cut(gate: Gate) -> None:
 
 def test_records_go_with_the_retention_of_keys(clock: HandClock) -> None:
     gate = Gate(
-        MemoryStore(clock), brand="acme", key_options=KeyOptions(retention_days=30), clock=clock
+        MemoryStore(clock),
+        brand="acme",
+        key_options=KeyOptions(retention_days=30),
+        store_options=StoreOptions(clock=clock),
     )
     run(gate.keys.create("org_1", "a live key"))
     clock.move(days=29)

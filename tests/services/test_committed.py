@@ -10,7 +10,7 @@ import pytest
 
 from lockgate import Gate, Registration, run
 from lockgate.errors import ChangeCommitted, NotFound, StoreError, StoreUnavailable
-from lockgate.options import StoreOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.services.keys.rotation_and_revocation import RotatedKey
 from lockgate.sessions import SignedCookie
 from lockgate.stores.answers import OutcomeUnknown
@@ -42,8 +42,8 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
             brand="acme",
             peppers=[b"a pepper of these tests"],
             sessions=SignedCookie([SECRET]),
-            public_url="https://console.example.com",
-            registration=Registration(session_secrets=[SECRET]),
+            web_options=WebOptions(public_url="https://console.example.com"),
+            features=[Registration(session_secrets=[SECRET])],
             store_options=StoreOptions(deadline=30),
             observer=lambda event: told.append(event.name),
         )
@@ -135,8 +135,8 @@ def unanswered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate
         brand="acme",
         peppers=[b"a pepper of these tests"],
         sessions=SignedCookie([SECRET]),
-        public_url="https://console.example.com",
-        registration=Registration(session_secrets=[SECRET]),
+        web_options=WebOptions(public_url="https://console.example.com"),
+        features=[Registration(session_secrets=[SECRET])],
         store_options=StoreOptions(deadline=30),
     )
 

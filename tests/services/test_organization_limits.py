@@ -16,6 +16,7 @@ from lockgate import ConfigurationError, Event, Gate, MemoryStore, PlanBook, Rul
 from lockgate.core.temporary_limits import TemporaryLimit
 from lockgate.core.timestamps import HOUR, MINUTE, SECOND
 from lockgate.errors import InvalidRequest, RateLimitExceeded
+from lockgate.options import StoreOptions
 from lockgate.wsgi import protect
 from tests.patience import SECONDS
 
@@ -219,7 +220,11 @@ def test_temporary_limits_are_ended_early_and_the_own_limits_stay() -> None:
 
 def test_a_refusal_by_a_temporary_limit_of_0_tells_its_end() -> None:
     begin = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
-    gate = Gate(MemoryStore(), brand="acme", clock=lambda: int(begin.timestamp() * SECOND))
+    gate = Gate(
+        MemoryStore(),
+        brand="acme",
+        store_options=StoreOptions(clock=lambda: int(begin.timestamp() * SECOND)),
+    )
     key = run(gate.keys.create("org_1", "ci")).text
     run(gate.organizations.set_limits("org_1", rph=0, until=begin + timedelta(minutes=20)))
     with pytest.raises(RateLimitExceeded) as refusal:

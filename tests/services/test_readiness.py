@@ -21,7 +21,7 @@ from lockgate.core.key_format import Token
 from lockgate.core.limits import Limit
 from lockgate.core.plans import PlanBook
 from lockgate.errors import StoreUnavailable
-from lockgate.options import StoreOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import SignedCookie
 from lockgate.stores.answers import Admission
 from lockgate.stores.base import IoMode
@@ -113,7 +113,13 @@ def test_ready_wants_an_origin_where_sessions_are() -> None:
     gate = Gate(brand="acme", sessions=SignedCookie([SECRET]))
     with pytest.raises(ConfigurationError, match="public_url"):
         run(gate.ready())
-    run(Gate(brand="acme", sessions=SignedCookie([SECRET]), public_url="https://a.example").ready())
+    run(
+        Gate(
+            brand="acme",
+            sessions=SignedCookie([SECRET]),
+            web_options=WebOptions(public_url="https://a.example"),
+        ).ready()
+    )
 
 
 def test_an_open_breaker_does_not_keep_a_start_from_succeeding() -> None:

@@ -28,6 +28,7 @@ from lockgate import Event, Gate, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
 from lockgate.core.timestamps import MINUTE
 from lockgate.events import Events
+from lockgate.options import WebOptions
 from lockgate.sessions.jwks import FetchedKeys, NoSigningKeys
 from lockgate.sessions.jwt import JwtSessions
 from lockgate.starlette import operations
@@ -430,7 +431,12 @@ async def test_g4_without_keys_the_answer_is_503(
     verifier = JwtSessions(
         idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60, cool_down=0, observer=told.append
     )
-    gate = Gate(brand="acme", sessions=verifier, public_url=AUDIENCE, observer=told.append)
+    gate = Gate(
+        brand="acme",
+        sessions=verifier,
+        web_options=WebOptions(public_url=AUDIENCE),
+        observer=told.append,
+    )
     app = AsgiMiddleware(lockgate_app(gate), gate)
     idp.answers(b"", 500)
     token = mint()
@@ -451,7 +457,7 @@ async def test_requests_are_verified_while_the_provider_rotates_its_keys(idp: Pr
     verifier = JwtSessions(
         idp.url, issuer=ISSUER, audience=AUDIENCE, timeout=60, cool_down=0, algorithms=["ES256"]
     )
-    gate = Gate(brand="acme", sessions=verifier, public_url=AUDIENCE)
+    gate = Gate(brand="acme", sessions=verifier, web_options=WebOptions(public_url=AUDIENCE))
     app = AsgiMiddleware(lockgate_app(gate), gate)
     assert await call(app, mint()) == (200, "")
     assert await call(app, mint(NEWER)) == (401, "SESSION_INVALID")

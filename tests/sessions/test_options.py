@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Gate, Registration
-from lockgate.sessions import SessionOptions, SignedCookie
+from lockgate.options import WebOptions
+from lockgate.sessions import SignedCookie, StepUp
+from tests.gates import flat_gate
 
 SECRET = "a session secret of the tests, long enough"
 PAGE = "https://console.example.com"
@@ -15,14 +17,14 @@ PAGE = "https://console.example.com"
 
 def gate_with(options: Any, **fields: Any) -> Gate:
     settings = {"sessions": SignedCookie([SECRET]), "public_url": PAGE, **fields}
-    return Gate(brand="acme", session_options=options, **settings)
+    return flat_gate(brand="acme", web_options=options, **settings)
 
 
 @pytest.mark.parametrize(
     "name", ["__session", "__Host-session", "__Secure-session", "a", "id.v2", "__Host_x", "x~"]
 )
 def test_a_cookie_may_have_any_name_that_browsers_send(name: str) -> None:
-    assert gate_with(SessionOptions(cookie=name)).session_access.cookie == name
+    assert gate_with(WebOptions(session_cookie=name)).session_access.cookie == name
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,7 @@ def test_a_cookie_may_have_any_name_that_browsers_send(name: str) -> None:
 )
 def test_a_name_that_no_browser_sends_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="The name of the session cookie is"):
-        SessionOptions(cookie=name)
+        WebOptions(session_cookie=name)
 
 
 @pytest.mark.parametrize(
@@ -39,25 +41,23 @@ def test_a_name_that_no_browser_sends_is_refused(name: str) -> None:
 )
 def test_a_prefix_that_browsers_read_in_another_way_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match="write it in this case"):
-        SessionOptions(cookie=name)
+        WebOptions(session_cookie=name)
 
 
 def test_a_prefixed_cookie_of_agents_needs_secure() -> None:
     plain = Registration(session_secrets=[SECRET], development=True)
     for name in ("__Host-session", "__Secure-session"):
         with pytest.raises(ConfigurationError, match="without Secure"):
-            gate_with(SessionOptions(cookie=name), registration=plain)
-    gate_with(SessionOptions(cookie="session"), registration=plain)
+            gate_with(WebOptions(session_cookie=name), registration=plain)
+    gate_with(WebOptions(session_cookie="session"), registration=plain)
     secure = Registration(session_secrets=[SECRET])
-    gate_with(SessionOptions(cookie="__Host-session"), registration=secure)
+    gate_with(WebOptions(session_cookie="__Host-session"), registration=secure)
 
 
-def test_options_without_a_verifier_are_a_mistake() -> None:
-    with pytest.raises(ConfigurationError, match="needs a session verifier"):
-        Gate(brand="acme", session_options=SessionOptions())
-
-
-@pytest.mark.parametrize("given", [{}, "session", SessionOptions])
-def test_options_of_another_type_are_a_mistake(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"session_options is .*: give SessionOptions"):
-        gate_with(given)
+@pytest.mark.parametrize(
+    "given", [{"session_cookie": "id"}, {"session_free_reads": True}, {"step_up": StepUp(bool)}]
+)
+def test_options_of_sessions_without_a_verifier_are_a_mistake(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"{next(iter(given))} needs a session verifier"):
+        Gate(brand="acme", web_options=WebOptions(**given))
+    Gate(brand="acme", web_options=WebOptions(session_cookie="__session"))  # As by default.

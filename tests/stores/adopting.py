@@ -11,7 +11,7 @@ import pytest
 from lockgate import Gate, ImportedKeyFormat, run
 from lockgate.core.api_keys import ApiKey
 from lockgate.errors import HandleTaken, KeyNotFound, KeyRevoked
-from lockgate.options import StoreOptions
+from lockgate.options import KeyOptions, StoreOptions
 from lockgate.stores import Store
 
 SYSTEM = ImportedKeyFormat(
@@ -23,7 +23,10 @@ ARGON2 = "$argon2id$v=19$m=65536,t=3,p=4$cc65V0qpFYLwvjcGoNQ6pw$cyzogb7pS8GwJEGL
 def check_adoption(store: Store) -> None:
     """Taken in, found, refused, moved, revoked; with the longest digests that are kept."""
     gate = Gate(
-        store, brand="acme", peppers=[b"a pepper of the tests, long enough"], legacy=[SYSTEM],
+        store,
+        brand="acme",
+        peppers=[b"a pepper of the tests, long enough"],
+        key_options=KeyOptions(legacy=[SYSTEM]),
         store_options=StoreOptions(deadline=30),
     )  # fmt: skip
 

@@ -19,7 +19,7 @@ from typing import Any, Final, TypedDict
 
 from lockgate import Gate, Limit
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
-from lockgate.options import HoldOptions, StoreOptions
+from lockgate.options import StoreOptions
 from lockgate.services.reservations.holds import TakenHold
 from lockgate.stores.open import open_store
 from lockgate.testing import FaultyStore
@@ -66,12 +66,15 @@ def gate_of(orders: Orders) -> Gate:
         source,
         brand="acme",
         peppers=[b"the pepper of the streams campaign"],
-        clock=SharedClock(Path(orders["folder"]) / "clock"),
-        hold_options=HoldOptions(
-            seconds=orders["seconds"], at_most=1000, limits=[limit_of(orders["limit"])]
-        ),
         # Beside an outage local limits would admit more: only closed, a limit is exact.
-        store_options=StoreOptions(deadline=5, on_failure="closed"),
+        store_options=StoreOptions(
+            clock=SharedClock(Path(orders["folder"]) / "clock"),
+            hold_seconds=orders["seconds"],
+            hold_at_most=1000,
+            hold_limits=[limit_of(orders["limit"])],
+            deadline=5,
+            on_failure="closed",
+        ),
     )
 
 

@@ -12,7 +12,7 @@ from lockgate import ConfigurationError, Gate, Limit, MemoryStore, Plan, run
 from lockgate.core.plans import FREE
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import RateLimitExceeded
-from lockgate.options import HoldOptions
+from lockgate.options import StoreOptions
 from lockgate.testing import Arrival, HandClock, Holding, assert_never_exceeds, plot, simulate
 from lockgate.testing.factories import OPEN
 from lockgate.testing.strategies import arrivals, plans
@@ -55,8 +55,8 @@ def test_holds_of_a_simulation_equal_those_of_a_store(
     span = seconds * SECOND
     simulation = simulate(OPEN, trace, (), Holding((tokens,), units, used, span))
     clock = HandClock(0)
-    holds = HoldOptions(seconds=3600)
-    gate = Gate(MemoryStore(), brand="acme", clock=clock, hold_options=holds)
+    options = StoreOptions(hold_seconds=3600, clock=clock)
+    gate = Gate(MemoryStore(), brand="acme", store_options=options)
     ends: list[tuple[int, str]] = []
 
     def settle(until: int) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Scope
 
-from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate import Event, Plan, PlanBook, run
 from lockgate.sessions import Session, SignedCookie
+from tests.gates import flat_gate
 from tests.stores.making import HandClock
 
 RATE = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
@@ -174,7 +175,7 @@ class Bench:
         self.clock = HandClock()
         self.told: list[Event] = []
         self.sessions = SignedCookie([SECRET])
-        self.gate = Gate(
+        self.gate = flat_gate(
             **{
                 "brand": "acme",
                 "plans": PlanBook([Plan("free", rpm=rpm, rph=None, rpd=None, concurrent=1)]),

@@ -13,10 +13,11 @@ import pytest
 
 from lockgate import ConfigurationError, Gate, ImportedKeyFormat, Registration, Rule, run
 from lockgate.options import WebOptions
-from lockgate.sessions import Session, SessionOptions, SignedCookie
+from lockgate.sessions import Session, SignedCookie
 from lockgate.sessions.jwt import JwtSessions
 from lockgate.stores.base import IoMode
 from lockgate.web.operations.openapi import describe
+from tests.gates import flat_gate
 from tests.sessions.provider import AUDIENCE, EC, ED, ISSUER, KEYS, RSA, jwks, mint
 
 from .driving import ORIGIN, SECRET, Bench
@@ -38,10 +39,9 @@ def tokens() -> JwtSessions:
 
 
 def bench_of(**fields: Any) -> Bench:
-    """A gate that takes tokens by both ways; ``options`` are more of SessionOptions."""
-    options = {"bearer": True, **fields.pop("options", {})}
-    settings = {"sessions": tokens(), "session_options": SessionOptions(**options), **fields}
-    return Bench(**settings)
+    """A gate that takes tokens by both ways; ``options`` are more of WebOptions."""
+    options = {"session_bearer": True, **fields.pop("options", {})}
+    return Bench(**{"sessions": tokens(), **options, **fields})
 
 
 def segment(value: object) -> str:
@@ -168,7 +168,7 @@ def test_without_the_option_a_token_is_a_malformed_key(framework: str) -> None:
 
 @FRAMEWORKS
 def test_a_gate_may_take_tokens_and_no_cookie(framework: str) -> None:
-    bench = bench_of(options={"cookie": None}, public_url=None)
+    bench = bench_of(options={"session_cookie": None}, public_url=None)
     run(bench.gate.ready())  # Without a cookie, no origin is needed.
     page, token = FrontEnd(framework, bench.gate), mint()
     assert page.ask("POST", API_KEYS, bearer=token, sent={"name": "k"}).status == 201
@@ -271,7 +271,7 @@ class Recorder:
 
 def test_tokens_may_have_a_verifier_of_their_own() -> None:
     verifier = Recorder()
-    bench = Bench(session_options=SessionOptions(bearer=verifier))
+    bench = Bench(web_options=WebOptions(session_bearer=verifier))
     _, by_token = enter(bench, Asking(authorization="Bearer a.b.c"))
     _, by_cookie = enter(bench, Asking(cookie=f"__session={bench.session()}"))
     assert by_token is not None
@@ -285,7 +285,7 @@ def test_tokens_may_have_a_verifier_of_their_own() -> None:
 
 def test_no_verifier_sees_a_huge_token() -> None:
     verifier = Recorder()
-    bench = Bench(session_options=SessionOptions(bearer=verifier))
+    bench = Bench(web_options=WebOptions(session_bearer=verifier))
     huge = f"Bearer a.{'b' * 5000}.c"
     assert enter(bench, Asking(authorization=huge))[0] == "SESSION_INVALID"
     assert verifier.seen == []
@@ -311,29 +311,29 @@ def test_mistakes_are_told_when_the_gate_is_built() -> None:
     def build(**options: Any) -> Gate:
         fields = options.pop("fields", {})
         settings = {"sessions": tokens(), "public_url": ORIGIN, **fields}
-        return Gate(brand="acme", session_options=SessionOptions(**options), **settings)
+        return flat_gate(brand="acme", web_options=WebOptions(**options), **settings)
 
     with pytest.raises(ConfigurationError, match="SignedCookie issues cookies"):
-        build(bearer=True, fields={"sessions": SignedCookie([SECRET])})
+        build(session_bearer=True, fields={"sessions": SignedCookie([SECRET])})
     with pytest.raises(ConfigurationError, match="SignedCookie issues cookies"):
-        build(bearer=SignedCookie([SECRET]))
+        build(session_bearer=SignedCookie([SECRET]))
     with pytest.raises(ConfigurationError, match="No request could present a session"):
-        build(cookie=None)
+        build(session_cookie=None)
     with pytest.raises(ConfigurationError, match="give True or False or SessionVerifier"):
-        build(bearer="RS256")
+        build(session_bearer="RS256")
     agents = Registration(session_secrets=[SECRET])
     any_text = ImportedKeyFormat("any", r"(?P<handle>\S{5})\S+", schemes=["sha256"])
     with pytest.raises(ConfigurationError, match="Agents sign in by a cookie"):
-        build(bearer=True, cookie=None, fields={"registration": agents})
+        build(session_bearer=True, session_cookie=None, fields={"registration": agents})
     with pytest.raises(ConfigurationError, match="'any' also matches JSON Web Tokens"):
-        build(bearer=True, fields={"legacy": [any_text]})
+        build(session_bearer=True, fields={"legacy": [any_text]})
 
     class Mute:
         async def verify(self, cookie: str) -> Session | None:
             raise AssertionError(cookie)
 
     with pytest.raises(ConfigurationError, match="Mute does not say whether it waits"):
-        build(bearer=Mute())
+        build(session_bearer=Mute())
 
 
 def test_a_verifier_of_tokens_must_suit_the_adapter() -> None:
@@ -341,7 +341,7 @@ def test_a_verifier_of_tokens_must_suit_the_adapter() -> None:
         return True
 
     waiting = JwtSessions(jwks(EC), issuer=ISSUER, audience=AUDIENCE, session_is_live=live)
-    gate = Bench(session_options=SessionOptions(bearer=waiting)).gate
+    gate = Bench(web_options=WebOptions(session_bearer=waiting)).gate
     gate.pair("async")
     with pytest.raises(ConfigurationError, match="JwtSessions needs an event loop"):
         gate.pair("sync")
@@ -356,7 +356,7 @@ def test_the_document_offers_the_token_where_sessions_are_taken() -> None:
     }
     post = document["paths"][API_KEYS]["post"]["security"]
     assert [name for entry in post for name in entry] == ["session", "sessionToken"]
-    only = describe(bench_of(options={"cookie": None}).gate, "x")
+    only = describe(bench_of(options={"session_cookie": None}).gate, "x")
     assert "session" not in only["components"]["securitySchemes"]
     assert [name for entry in only["paths"][STATUS]["get"]["security"] for name in entry] == ["key"]
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from lockgate import Gate, ImportedKeyFormat, run
 from lockgate.errors import InvalidRequest, UnsupportedMediaType
+from lockgate.options import KeyOptions
 from lockgate.web.bodies import read_body, require_json, written
 from lockgate.web.operations.schemas import CreateKey
 
@@ -133,7 +134,9 @@ def test_k2_no_part_of_a_key_is_in_an_error(foreign: bool) -> None:
     gate = Gate(
         "memory://",
         brand="acme",
-        legacy=[ImportedKeyFormat("keyshield", KEYSHIELD, schemes=["sha256"], secret="secret")],
+        key_options=KeyOptions(
+            legacy=[ImportedKeyFormat("keyshield", KEYSHIELD, schemes=["sha256"], secret="secret")],
+        ),
     )
     ours = run(gate.keys.create("org_1", "a key")).text
     key = f"ak-{'0' * 16}-{'Canary' * 10}abcd" if foreign else ours

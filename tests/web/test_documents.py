@@ -23,7 +23,7 @@ from lockgate.demo.applications import fastapi_application, flask_application, s
 from lockgate.demo.service import Service
 from lockgate.demo.sign_in import SignIn
 from lockgate.fastapi import error_handlers, operations
-from lockgate.options import KeyOptions
+from lockgate.options import KeyOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 
 sessions = SignedCookie(["a session secret of the tests"])
@@ -43,13 +43,14 @@ def gate() -> Gate:
         "memory://",
         brand="acme",
         sessions=sessions,
-        public_url="https://console.example.com",
-        registration=Registration(
-            session_secrets=["a session secret of the tests"],
-            dashboard_url="https://console.example.com",
-            per_address=10**9,
-        ),
-        anonymous=plenty,
+        web_options=WebOptions(public_url="https://console.example.com", anonymous=plenty),
+        features=[
+            Registration(
+                session_secrets=["a session secret of the tests"],
+                dashboard_url="https://console.example.com",
+                per_address=10**9,
+            )
+        ],
         key_options=KeyOptions(cap=None),
     )
     limits = {"rpm": 10**9, "rph": 10**9, "rpd": 10**9, "concurrent": 100}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockgate import Gate, Plan, PlanBook, Refusal, Registration, Rule, run
-from lockgate.options import StoreOptions
-from lockgate.sessions import Session, SessionOptions, SignedCookie
+from lockgate import Gate, Plan, PlanBook, Refusal, Registration, Rule, UsageHistory, run
+from lockgate.options import StoreOptions, WebOptions
+from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import StoreError
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.web.guard import Guard
@@ -20,7 +20,7 @@ from .driving import ORIGIN, SECRET, Bench
 from .front_ends import FRAMEWORKS, KEYS, STATUS, FrontEnd, django_settings
 from .test_guard import Asking, enter
 
-FREE = SessionOptions(free_reads=True)
+FREE = WebOptions(session_free_reads=True)
 SMALL = PlanBook([Plan("free", rpm=5, rph=100, rpd=1000, concurrent=1)])
 PEOPLE = SignedCookie([SECRET])
 COOKIE = f"__session={PEOPLE.issue(Session('org_1', 'ada'))}"
@@ -34,7 +34,7 @@ def _django() -> Iterator[None]:
 
 @FRAMEWORKS
 def test_a_session_reads_its_limits_and_keys_without_being_charged(framework: str) -> None:
-    bench = Bench(session_options=FREE, plans=SMALL)
+    bench = Bench(web_options=FREE, plans=SMALL)
     page, key = FrontEnd(framework, bench.gate), bench.key()
     for used in (1, 2):
         by_key = page.ask("GET", STATUS, bearer=key).body
@@ -55,7 +55,7 @@ def test_a_session_reads_its_limits_and_keys_without_being_charged(framework: st
 
 @FRAMEWORKS
 def test_a_full_window_refuses_no_read(framework: str) -> None:
-    bench = Bench(session_options=FREE, plans=SMALL)
+    bench = Bench(web_options=FREE, plans=SMALL)
     page, key = FrontEnd(framework, bench.gate), bench.key()
     while page.ask("GET", STATUS, bearer=key).status == 200:
         pass
@@ -78,7 +78,7 @@ def test_by_default_a_read_is_charged_and_limits_need_a_key(framework: str) -> N
 
 
 def test_free_reads_have_a_budget_of_their_session() -> None:
-    bench = Bench(session_options=FREE, anonymous=3)
+    bench = Bench(web_options=FREE, anonymous=3)
     ada = Asking(path=STATUS, cookie=f"__session={bench.session()}")
     assert [enter(bench, ada)[0] for _ in range(4)] == ["in"] * 3 + ["RATE_LIMIT_EXCEEDED"]
     # Others, at the same address and in the same organization, have theirs.
@@ -90,7 +90,7 @@ def test_free_reads_have_a_budget_of_their_session() -> None:
 
 
 def test_other_methods_and_routes_of_the_application_are_charged() -> None:
-    bench = Bench(session_options=FREE)
+    bench = Bench(web_options=FREE)
     cookie = f"__session={bench.session()}"
     rules = {"GET /x": Rule(accepts=("key", "session"), cost=3)}
     assert enter(bench, Asking(path="/x", cookie=cookie), rules=rules)[0] == "in"
@@ -100,7 +100,7 @@ def test_other_methods_and_routes_of_the_application_are_charged() -> None:
 
 
 def test_an_agent_reads_its_limits() -> None:
-    bench = Bench(session_options=FREE, registration=Registration(session_secrets=[SECRET]))
+    bench = Bench(web_options=FREE, registration=Registration(session_secrets=[SECRET]))
     page = FrontEnd("starlette", bench.gate)
     body = {"agent_name": "bot", "billing_email": "ada@example.com"}
     made = page.ask("POST", "/api/v1/auth/bot-register", sent=body).body
@@ -111,7 +111,7 @@ def test_an_agent_reads_its_limits() -> None:
 
 
 def test_a_role_without_reading_reads_no_limits() -> None:
-    bench = Bench(session_options=SessionOptions(free_reads=True, roles={"none": []}))
+    bench = Bench(web_options=WebOptions(session_free_reads=True, session_roles={"none": []}))
     cookie = bench.sessions.issue(Session("org_1", "ada", role="none"))
     caller = Asking(path=STATUS, cookie=f"__session={cookie}")
     assert enter(bench, caller)[0] == "INSUFFICIENT_SCOPE"
@@ -119,7 +119,7 @@ def test_a_role_without_reading_reads_no_limits() -> None:
 
 
 def test_usage_and_thresholds_leave_free_reads_out() -> None:
-    bench = Bench(session_options=FREE, usage_history=True, plans=SMALL)
+    bench = Bench(web_options=FREE, usage_history=UsageHistory(), plans=SMALL)
     for _ in range(20):
         assert enter(bench, Asking(path=STATUS, cookie=COOKIE))[0] == "in"
     assert run(bench.gate.usage("org_1")).admitted == 0
@@ -142,7 +142,7 @@ def drive(request: pytest.FixtureRequest) -> Iterator[Drive]:
 
 
 def test_reads_leave_the_windows_of_every_store_as_they_are(url: str, drive: Drive) -> None:
-    settings: dict[str, Any] = {"sessions": PEOPLE, "session_options": FREE, "public_url": ORIGIN}
+    settings: dict[str, Any] = {"sessions": PEOPLE, "web_options": FREE, "public_url": ORIGIN}
     one, two = (gate_on(url, plans=SMALL, **settings) for _ in range(2))
     key = drive(one.keys.create("org_1", "ci"))
     drive(one.authenticate(key.text, cost=2))
@@ -194,8 +194,7 @@ def test_reads_go_on_by_local_limits_while_the_windows_are_away(mode: Any, code:
         brand="acme",
         plans=SMALL,
         sessions=PEOPLE,
-        session_options=FREE,
-        public_url=ORIGIN,
+        web_options=WebOptions(session_free_reads=True, public_url=ORIGIN),
         store_options=StoreOptions(on_failure=mode),
     )
     run(gate.admit_session(Session("org_1", "ada"), 2))

@@ -23,7 +23,7 @@ from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import InsufficientScope, MissingAuth, NotFound, SessionRequired
 from lockgate.options import WebOptions
-from lockgate.sessions import Session, SessionOptions
+from lockgate.sessions import Session
 from lockgate.stores.answers import Admission
 from lockgate.stores.base import IoMode
 from lockgate.web.guard import Guard
@@ -384,7 +384,7 @@ def test_d24_a_session_without_an_organization_is_charged_to_its_user() -> None:
 
 def test_sessions_of_two_organizations_share_no_budget_whatever_their_ids_W8() -> None:
     """Neither do a user and an agent, nor a user and an organization of the same id."""
-    roles = SessionOptions(free_reads=True)
+    roles = WebOptions(session_free_reads=True)
     sessions = [
         Session("org_1", "ada"),
         Session("org_2", "ada"),
@@ -394,7 +394,7 @@ def test_sessions_of_two_organizations_share_no_budget_whatever_their_ids_W8() -
         Session("org_1', 'ada", "ada"),
     ]
     for spends in sessions:
-        bench = Bench(anonymous=2, session_options=roles)
+        bench = Bench(anonymous=2, web_options=roles)
         asked = {one: Asking(cookie=f"__session={bench.sessions.issue(one)}") for one in sessions}
         codes = [enter(bench, asked[spends])[0] for _ in range(3)]
         assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]

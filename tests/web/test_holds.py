@@ -21,6 +21,7 @@ from starlette.testclient import TestClient
 
 from lockgate import Gate, Limit, fastapi, flask, litestar, quart, run, starlette
 from lockgate.errors import RateLimitExceeded
+from lockgate.options import StoreOptions
 from lockgate.testing import HandClock
 
 TOKENS = Limit("tokens", "100/minute")
@@ -32,7 +33,7 @@ class Service:
 
     def __init__(self) -> None:
         self.clock = HandClock()
-        self.gate = Gate(brand="acme", clock=self.clock)
+        self.gate = Gate(brand="acme", store_options=StoreOptions(clock=self.clock))
         text = run(self.gate.keys.create("org_1", "ci", scopes=["*"])).text
         self.headers = {"Authorization": f"Bearer {text}"}
 

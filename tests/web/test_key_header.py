@@ -24,6 +24,7 @@ from lockgate.errors import InvalidRequest, Problem
 from lockgate.options import WebOptions
 from lockgate.web.guard import Guard
 from lockgate.web.key_header import KeyHeaderGuard
+from tests.gates import flat_gate
 from tests.web.test_protect import ADAPTERS, bearer, gate_of, plain_asgi, plain_wsgi
 
 HEADER = "X-API-Key"
@@ -67,7 +68,7 @@ def protected(framework: str, gate: Gate) -> tuple[Any, Ask]:
 
 def limited(**options: Any) -> Gate:
     plans = PlanBook([Plan("free", rpm=1, rph=None, rpd=None, concurrent=None)])
-    return Gate("memory://", brand="acme", plans=plans, **options)
+    return flat_gate("memory://", brand="acme", plans=plans, **options)
 
 
 @pytest.fixture(params=[*ADAPTERS, "asgi", "wsgi"])

@@ -35,9 +35,10 @@ from lockgate import (
 )
 from lockgate.core.api_keys import KeyDetails
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
-from lockgate.options import HoldOptions
+from lockgate.options import StoreOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
+from tests.gates import flat_gate
 
 EXPORT = Limit("export", "3/hour")
 BY_KEY = Limit("own", "2 per minute", by="key")
@@ -50,7 +51,7 @@ class Service:
     def __init__(self, **options: Any) -> None:
         self.clock = HandClock()
         self.events: list[Event] = []
-        self.gate = Gate(
+        self.gate = flat_gate(
             brand="acme",
             clock=self.clock,
             observer=self.events.append,
@@ -237,7 +238,7 @@ def test_the_status_has_limits_without_use_and_the_units_that_are_held() -> None
         sessions=SignedCookie(["a secret of many distinct bytes"]),
         public_url="http://testserver",
         plans=PlanBook([plan]),
-        hold_options=HoldOptions(limits=[tokens]),
+        store_options=StoreOptions(hold_limits=[tokens]),
     )
     get = _by_rules(service)
 
@@ -367,7 +368,7 @@ def test_a_rule_with_limits_includes_one_with_fewer() -> None:
 def test_a_refused_named_limit_leaves_no_answer_for_other_routes() -> None:
     """The memory store's refusals are cached by key, for routes without named limits only."""
     clock = HandClock()
-    gate = Gate(brand="acme", plans=PLANS, clock=clock)
+    gate = Gate(brand="acme", plans=PLANS, store_options=StoreOptions(clock=clock))
     key = run(gate.keys.create("org_1", "key")).text
     app = Starlette(
         routes=[Route(path, lambda r: PlainTextResponse("done")) for path in ("/export", "/other")]

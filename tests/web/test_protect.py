@@ -32,6 +32,7 @@ from lockgate.errors import ConcurrentLimitExceeded
 from lockgate.fastapi import Caller, protect, requires
 from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
+from tests.gates import flat_gate
 
 KEYS = "/api/v1/api-keys"
 SESSIONS = SignedCookie(["a session secret of the tests"])
@@ -51,7 +52,7 @@ Ask = Callable[..., Response]
 
 def gate_of(**options: Any) -> Gate:
     plans = PlanBook([Plan("free", rpm=100, rph=None, rpd=None, concurrent=1)])
-    return Gate("memory://", brand="acme", plans=plans, **options)
+    return flat_gate("memory://", brand="acme", plans=plans, **options)
 
 
 @pytest.fixture

@@ -27,8 +27,7 @@ def gate_of(public_url: str | None = PAGE) -> Gate:
     return Gate(
         brand="acme",
         sessions=SESSIONS,
-        public_url=public_url,
-        web_options=WebOptions(health="/health"),
+        web_options=WebOptions(public_url=public_url, health="/health"),
     )
 
 

@@ -10,7 +10,7 @@ from wsgiref.util import setup_testing_defaults
 import pytest
 
 from lockgate import Registration, run
-from lockgate.sessions import SessionOptions
+from lockgate.options import WebOptions
 from lockgate.web.asgi_request import AsgiRequest
 from lockgate.web.operations.openapi import describe
 from lockgate.web.wsgi_request import WsgiRequest
@@ -28,7 +28,7 @@ def _django() -> Iterator[None]:
 
 
 def bench_of(name: str, **fields: Any) -> Bench:
-    return Bench(session_options=SessionOptions(cookie=name), **fields)
+    return Bench(web_options=WebOptions(session_cookie=name), **fields)
 
 
 @FRAMEWORKS

@@ -9,7 +9,8 @@ import pytest
 
 from lockgate import Catalogue, ConfigurationError, Gate, Registration, Rule, run
 from lockgate.core.scopes import not_granted
-from lockgate.sessions import ClaimMap, Session, SessionOptions, SignedCookie
+from lockgate.options import WebOptions
+from lockgate.sessions import ClaimMap, Session, SignedCookie
 from lockgate.sessions.jwt import JwtSessions
 from tests.sessions.provider import AUDIENCE, EC, ISSUER, jwks, mint
 
@@ -27,8 +28,8 @@ def _django() -> Iterator[None]:
 
 
 def bench_of(role: Any = None, roles: Any = None, **fields: Any) -> Bench:
-    options = {"role": role, **({} if roles is None else {"roles": roles})}
-    return Bench(session_options=SessionOptions(**options), **fields)
+    options = {"session_role": role, **({} if roles is None else {"session_roles": roles})}
+    return Bench(web_options=WebOptions(**options), **fields)
 
 
 def cookie_of(bench: Bench, **fields: Any) -> str:
@@ -172,7 +173,7 @@ async def test_an_async_function_needs_an_event_loop() -> None:
     gate.pair("async")
     session = await gate.session_access.with_role(Session("org_1", "ada"))
     assert session.scopes == ("account:read",)
-    with pytest.raises(ConfigurationError, match=r"role=\.\.\.\) is async"):
+    with pytest.raises(ConfigurationError, match=r"session_role=\.\.\.\) is async"):
         gate.pair("sync")
 
 
@@ -273,15 +274,18 @@ def test_which_scope_is_beyond_some_grants(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"roles": {"viewer": "account:read"}}, "roles gives a list of scopes"),
-        ({"roles": ["viewer"]}, "roles is of the type list: give a dict"),
-        ({"roles": {"": []}}, "roles gives a list of scopes"),
-        ({"roles": {1: []}}, "roles gives a list of scopes"),
-        ({"role": "viewer"}, "role is of the type str: give a function or None"),
-        ({"role": lambda: "viewer"}, "give a function that takes one argument"),
-        ({"role": lambda one, two: "viewer"}, "give a function that takes one argument"),
-        ({"roles": {"viewer": ["acount:read"]}}, r"role 'viewer' has the scope 'acount:read'"),
-        ({"roles": {"viewer": [7]}}, "role 'viewer' has the scope 7"),
+        ({"session_roles": {"viewer": "account:read"}}, "session_roles gives a list of scopes"),
+        ({"session_roles": ["viewer"]}, "session_roles is of the type list: give a dict"),
+        ({"session_roles": {"": []}}, "session_roles gives a list of scopes"),
+        ({"session_roles": {1: []}}, "session_roles gives a list of scopes"),
+        ({"session_role": "viewer"}, "session_role is of the type str: give a function or None"),
+        ({"session_role": lambda: "viewer"}, "give a function that takes one argument"),
+        ({"session_role": lambda one, two: "viewer"}, "give a function that takes one argument"),
+        (
+            {"session_roles": {"viewer": ["acount:read"]}},
+            r"role 'viewer' has the scope 'acount:read'",
+        ),
+        ({"session_roles": {"viewer": [7]}}, "role 'viewer' has the scope 7"),
     ],
 )
 def test_mistakes_are_told_when_the_gate_is_built(options: Any, told: str) -> None:
@@ -289,8 +293,7 @@ def test_mistakes_are_told_when_the_gate_is_built(options: Any, told: str) -> No
         Gate(
             brand="acme",
             sessions=SignedCookie([SECRET]),
-            public_url=ORIGIN,
-            session_options=SessionOptions(**options),
+            web_options=WebOptions(public_url=ORIGIN, **options),
         )
 
 

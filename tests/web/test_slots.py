@@ -31,7 +31,7 @@ from lockgate.fastapi import error_handlers
 from lockgate.fastapi import requires as fastapi_requires
 from lockgate.flask import protect
 from lockgate.flask import requires as flask_requires
-from lockgate.options import SlotOptions
+from lockgate.options import StoreOptions
 from lockgate.services.reservations import renewed_block, slots
 from lockgate.starlette import requires
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
@@ -58,7 +58,7 @@ def bench() -> Bench:
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Renew leases fifty times a second, so that their loss is noticed at once."""
     for module in (renewed_block, slots):
-        monkeypatch.setattr(module, "BEATS", 50 * SlotOptions().lease)
+        monkeypatch.setattr(module, "BEATS", 50 * StoreOptions().slot_lease)
 
 
 def held(bench: Bench) -> int:
@@ -138,7 +138,7 @@ async def test_a_background_task_runs_to_its_end_after_its_slot_is_free(bench: B
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
-        skip(2 * SlotOptions().lease)  # Longer than the lease that was given back.
+        skip(2 * StoreOptions().slot_lease)  # Longer than the lease that was given back.
         await asyncio.sleep(0.1)
         assert scope["lockgate.entry"].slot.lost
         ended.set()

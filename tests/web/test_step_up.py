@@ -9,14 +9,8 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Gate, Registration, run
-from lockgate.sessions import (
-    ClaimMap,
-    Session,
-    SessionOptions,
-    SignedCookie,
-    StepUp,
-    StepUpRequest,
-)
+from lockgate.options import WebOptions
+from lockgate.sessions import ClaimMap, Session, SignedCookie, StepUp, StepUpRequest
 from lockgate.sessions.jwt import JwtSessions
 from tests.sessions.provider import AUDIENCE, EC, ISSUER, jwks, mint
 
@@ -38,8 +32,11 @@ def is_recent(request: StepUpRequest) -> bool:
 
 
 def bench_of(check: Any = is_recent, *, roles: Any = None, **fields: Any) -> Bench:
-    options = {"step_up": StepUp(check, **fields), **({} if roles is None else {"roles": roles})}
-    return Bench(session_options=SessionOptions(**options))
+    options = {
+        "step_up": StepUp(check, **fields),
+        **({} if roles is None else {"session_roles": roles}),
+    }
+    return Bench(web_options=WebOptions(**options))
 
 
 def cookie_of(bench: Bench, **fields: Any) -> str:
@@ -141,8 +138,8 @@ def test_the_host_is_asked_about_valid_keys_of_sufficient_roles_only() -> None:
 
 
 def test_agents_are_asked_about_as_well() -> None:
-    options = SessionOptions(step_up=StepUp(lambda request: request.session.agent))
-    bench = Bench(session_options=options, registration=Registration(session_secrets=[SECRET]))
+    options = WebOptions(step_up=StepUp(lambda request: request.session.agent))
+    bench = Bench(web_options=options, registration=Registration(session_secrets=[SECRET]))
     page = FrontEnd("wsgi", bench.gate)
     body = {"agent_name": "bot", "billing_email": "ada@example.com"}
     made = page.ask("POST", "/api/v1/auth/bot-register", sent=body).body
@@ -226,10 +223,9 @@ def test_mistakes_are_told_when_the_gate_is_built(check: Any, fields: Any, told:
 def test_a_function_alone_is_no_step_up() -> None:
     wrong: Any = is_recent
     with pytest.raises(ConfigurationError, match=r"step_up is .*: give StepUp or None"):
-        SessionOptions(step_up=wrong)
+        WebOptions(step_up=wrong)
 
 
 def gate_with(step_up: StepUp) -> Gate:
-    options = SessionOptions(step_up=step_up)
-    sessions = SignedCookie([SECRET])
-    return Gate(brand="acme", sessions=sessions, public_url=ORIGIN, session_options=options)
+    options = WebOptions(step_up=step_up, public_url=ORIGIN)
+    return Gate(brand="acme", sessions=SignedCookie([SECRET]), web_options=options)

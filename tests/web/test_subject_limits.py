@@ -37,6 +37,7 @@ from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
 from lockgate.web.guard import Guard
 from lockgate.web.request import RequestView
+from tests.gates import flat_gate
 
 LOGIN = Limit("login", "2/minute", by="address")
 SEARCH = Limit("search", "5/minute", by="address")
@@ -57,7 +58,7 @@ class Service:
     def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
         self.clock = HandClock()
         self.events: list[Event] = []
-        self.gate = Gate(
+        self.gate = flat_gate(
             store or MemoryStore(),
             brand="acme",
             plans=PLANS,

@@ -124,8 +124,8 @@ def claim(
 def _accounts(gate: Gate) -> AgentAccounts:
     if gate.accounts is None:
         raise ConfigurationError(
-            "This gate has no accounts: name the service's gate, with Gate(registration=...), by "
-            "--gate or LOCKGATE_GATE."
+            "This gate has no accounts: name the service's gate, with "
+            "Gate(features=[Registration(...)]), by --gate or LOCKGATE_GATE."
         )
     return gate.accounts
 

@@ -301,7 +301,7 @@ def _settings(gate: Gate) -> Iterator[Finding]:
         yield Finding("proxy", "ok", "X-Forwarded-For of the trusted proxies is used.")
     else:
         text = "No proxy is trusted: behind one, all clients share the budget of its address."
-        advice = "Give Gate(trusted_proxies=[...]) its addresses, if there is one."
+        advice = "Give WebOptions(trusted_proxies=[...]) its addresses, if there is one."
         yield Finding("proxy", "note", text, advice)
     if not gate.session_access.uses_cookies:
         return
@@ -310,5 +310,5 @@ def _settings(gate: Gate) -> Iterator[Finding]:
         yield Finding("origins", "ok", f"Pages of {pages} may write.")
     else:
         text = "Sessions are verified, and no page may write with one."
-        advice = "Give Gate(public_url=...) or WebOptions(allowed_origins=[...]) their origin."
+        advice = "Give WebOptions(public_url=...) or allowed_origins=[...] their origin."
         yield Finding("origins", "problem", text, advice)

@@ -155,7 +155,7 @@ def _system_of(gate: Gate, system: str | None, known: KnownSystem | None) -> str
     names = gate.legacy.names
     if not names:
         raise ConfigurationError(
-            "The gate accepts no keys of other systems: give it Gate(legacy=[...]), as "
+            "The gate accepts no keys of other systems: give it KeyOptions(legacy=[...]), as "
             "docs/imported-keys.md shows, and name it by --gate module:name."
         )
     if system is not None and system not in names:

@@ -14,8 +14,8 @@ from .settings import call, gate_of, gate_option, store_option
 _OTHERS = "(sessions, removed keys)"
 _NONE = "No refusal was recorded in the last {}."
 _NOT_KEPT = (
-    " A service records refusals with Gate(usage_history=True), from its next start on; the gate "
-    "of this command does not."
+    " A service records refusals with Gate(features=[UsageHistory()]), from its next start on; "
+    "the gate of this command does not."
 )
 
 
@@ -38,7 +38,7 @@ def refused_keys(
 ) -> None:
     """List the keys of all organizations that were refused, those with the most 429s first.
 
-    The service has to record refusals: Gate(usage_history=True).
+    The service has to record refusals: Gate(features=[UsageHistory()]).
     """
     gate = gate_of(named, store)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-from lockgate.options import StoreOptions
+from lockgate.options import KeyOptions, StoreOptions
 
 from ..core.changes import Actor, acting
 from ..core.plans import ID_MAX_LENGTH, PlanBook, is_id
@@ -89,10 +89,12 @@ def gate_of(named: str | None, store: str | None) -> Gate:
     return Gate(
         store_url(store, given.get("store")),
         brand=brand,
-        environment=os.environ.get("LOCKGATE_ENVIRONMENT") or given.get("environment", "live"),
         peppers=_secrets("LOCKGATE_PEPPER"),
-        next_pepper=next(iter(_secrets("LOCKGATE_NEXT_PEPPER")), None),
         plans=BUILT_IN,
+        key_options=KeyOptions(
+            environment=os.environ.get("LOCKGATE_ENVIRONMENT") or given.get("environment", "live"),
+            next_pepper=next(iter(_secrets("LOCKGATE_NEXT_PEPPER")), None),
+        ),
         store_options=StoreOptions(deadline=_DEADLINE),
     )
 

@@ -19,8 +19,8 @@ _WIDTH: Final = 30
 _KEYS_AT_ONCE: Final = 100
 _NOTHING: Final = "Nothing was recorded in this time."
 _NOT_KEPT: Final = (
-    "Nothing was recorded in this time. A service records usage with Gate(usage_history=True), "
-    "from its next start on; the gate of this command does not."
+    "Nothing was recorded in this time. A service records usage with "
+    "Gate(features=[UsageHistory()]), from its next start on; the gate of this command does not."
 )
 _FORMATS: Final[dict[By, str]] = {
     "minute": "%H:%M",
@@ -55,7 +55,7 @@ def usage(
 ) -> None:
     """Show what ORGANIZATION, or one of its keys, used over time, and how often it was refused.
 
-    The service has to keep that: Gate(usage_history=True). Times are in UTC.
+    The service has to keep that: Gate(features=[UsageHistory()]). Times are in UTC.
     """
     if of_keys and key is not None:
         raise click.UsageError("Give --key or --keys, not both.")

@@ -110,8 +110,8 @@ def dashboard(gate: Gate, **options: Unpack[Options]) -> ASGIApp:
     """Return the dashboard of a gate as an ASGI application, to be mounted anywhere.
 
     Its pages need a session that the gate accepts; their forms are accepted from the gate's own
-    origins only (``Gate(public_url=)``). An application that :func:`protect` guards needs no rule
-    for it. It counts nothing in the windows of organizations.
+    origins only (``WebOptions(public_url=)``). An application that :func:`protect` guards needs no
+    rule for it. It counts nothing in the windows of organizations.
 
     Args:
         gate: with a session verifier.

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from lockgate.options import HoldOptions, StoreOptions, WebOptions
+from lockgate.options import StoreOptions, WebOptions
 
 from ..core.api_keys import ApiKey
 from ..core.plans import Plan
@@ -25,6 +25,7 @@ from ..events import logger
 from ..gate import Gate
 from ..services.accounts.registration import Registration
 from ..services.usage.rate_limit_status import LimitUsage
+from ..services.usage.settings import UsageHistory
 from ..sessions import SESSION_COOKIE, SignedCookie
 from ..stores.answers import CREATED, NO_KEYS
 from ..sync import run
@@ -129,12 +130,9 @@ def _load(
         brand=BRAND,
         peppers=[os.fsencode(_secret("LOCKGATE_PEPPER"))],
         sessions=sessions,
-        registration=registration,
-        public_url=url,
-        web_options=WebOptions(allowed_origins=other_names(url)),
-        store_options=StoreOptions(deadline=deadline),
-        hold_options=HoldOptions(limits=[TOKENS]),
-        usage_history=True,
+        features=[registration, UsageHistory()],
+        web_options=WebOptions(public_url=url, allowed_origins=other_names(url)),
+        store_options=StoreOptions(deadline=deadline, hold_limits=[TOKENS]),
     )
     if gate.store.io != "async":
         # Fail early for a store that does not work. Creating its tables may take longer than the

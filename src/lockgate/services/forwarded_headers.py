@@ -54,7 +54,7 @@ class ForwardedHeaders:
         logger.warning(
             "a forwarded header (X-Forwarded-For, Forwarded or X-Real-IP) from %r is ignored: if "
             "that is your proxy, all its clients share one budget until it is named, as "
-            "Gate(trusted_proxies=[%r]); if it is a client, it made the header up.",
+            "WebOptions(trusted_proxies=[%r]); if it is a client, it made the header up.",
             proxy,
             proxy,
         )

@@ -14,7 +14,7 @@ from .store_errors import unavailable
 
 _NO_ORIGIN: Final = (
     "The gate verifies sessions and has no origin, so no page can write with one: give it the "
-    "origin of your pages, as Gate(public_url='https://console.example.com') or "
+    "origin of your pages, as WebOptions(public_url='https://console.example.com') or "
     "WebOptions(allowed_origins=[...])."
 )
 

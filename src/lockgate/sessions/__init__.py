@@ -1,7 +1,7 @@
 """Sessions and their verifiers; :mod:`lockgate.sessions.jwt` (extra ``jwt``) verifies tokens."""
 
 from .claim_map import ClaimMap
-from .options import SessionOptions, StepUp, StepUpRequest
+from .options import StepUp, StepUpRequest
 from .session import (
     SESSION_COOKIE,
     OfflineVerifier,
@@ -17,7 +17,6 @@ __all__ = [
     "ClaimMap",
     "OfflineVerifier",
     "Session",
-    "SessionOptions",
     "SessionVerifier",
     "SignedCookie",
     "StepUp",

@@ -15,7 +15,7 @@ try:
 except ImportError as missing:  # Another package is named jwt too.
     raise ImportError("JSON Web Tokens need PyJWT: pip install 'lockgate[jwt]'.") from missing
 
-from ..core.arguments import check_arguments
+from ..core.arguments import checks_arguments
 from ..errors import ConfigurationError
 from ..events import Events, Observer
 from ..stores.base import IoMode
@@ -44,6 +44,7 @@ A plain function runs in the thread of the request, so under ASGI it must answer
 """
 
 
+@checks_arguments
 class JwtSessions:
     """Verifies sessions that are JSON Web Tokens of one issuer.
 
@@ -88,7 +89,6 @@ class JwtSessions:
         timeout: float = 3,
         observer: Observer | None = None,
     ) -> None:
-        check_arguments(JwtSessions.__init__, locals())
         allowed = [algorithm for algorithm in ALGORITHMS if algorithm in algorithms]
         if not allowed or len(allowed) != len(set(algorithms)):
             raise ConfigurationError(f"The algorithms are some of {', '.join(ALGORITHMS)}.")

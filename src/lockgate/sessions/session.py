@@ -26,8 +26,8 @@ class Session(NamedTuple):
     agent: bool = False
     """Whether an agent began the session with a dashboard token; other verifiers never set it."""
     role: str | None = None
-    """The user's role, a name of ``SessionOptions(roles=...)``; empty: the user has none. None: the
-    verifier knows of no roles, and ``scopes`` holds."""
+    """The user's role, a name of ``WebOptions(session_roles=...)``; empty: the user has none.
+    None: the verifier knows of no roles, and ``scopes`` holds."""
     scopes: tuple[str, ...] = ("*",)
     """The scopes of the role, which the gate fills in."""
     authenticated_at: int | None = None

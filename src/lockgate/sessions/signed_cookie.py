@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 
-from ..core.arguments import check_arguments
+from ..core.arguments import checks_arguments
 from ..core.weak_secrets import refuse_weak
 from ..stores.base import IoMode
 from .session import LONGEST_COOKIE, Session
@@ -19,6 +19,7 @@ _MORE: Final[Mapping[str, object]] = {
 older processes read it. They refuse a cookie that holds one."""
 
 
+@checks_arguments
 class SignedCookie:
     """Issues and verifies session cookies signed with a secret of this service.
 
@@ -31,7 +32,6 @@ class SignedCookie:
     io: IoMode = "none"
 
     def __init__(self, secrets: Sequence[str], max_age: int = 12 * 3600) -> None:
-        check_arguments(SignedCookie.__init__, locals())
         self._serializer = URLSafeTimedSerializer(oldest_first(secrets), salt="lockgate.session")
         self._max_age = max_age
 

@@ -9,7 +9,7 @@ START: Final = 20_000 * DAY + 12_345 * SECOND + 678_901
 
 
 class HandClock:
-    """Returns the same instant until it is moved: ``Gate(..., clock=HandClock())``.
+    """Returns the same instant until it is moved: ``StoreOptions(clock=HandClock())``.
 
     Args:
         now: the first instant, in microseconds since the Unix epoch.

@@ -1,10 +1,13 @@
 """A gate for tests: an organization on each plan, with a key and a session."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from secrets import token_urlsafe
 from typing import Any, Final, NamedTuple
 
 from ..core.plans import LIMITS
 from ..gate import Gate
+from ..options import StoreOptions, WebOptions
 from ..sessions import SESSION_COOKIE, Session, SignedCookie
 from ..stores.memory.store import MemoryStore
 from .clock import HandClock
@@ -39,14 +42,22 @@ class Tenant(NamedTuple):
         return f"<Tenant {self.id} on {self.plan}>"
 
 
-def settings(clock: HandClock) -> dict[str, Any]:
-    """Return arguments of a gate for tests: memory, a clock moved by hand, signed sessions."""
+def settings(clock: HandClock, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of a gate for tests: memory, a clock moved by hand, signed sessions.
+
+    Args:
+        clock: the clock of the gate and its store.
+        given: arguments of the host, which come first.
+    """
+    web: WebOptions = given.get("web_options") or WebOptions()
+    store: StoreOptions = given.get("store_options") or StoreOptions()
     return {
         "store": MemoryStore(clock),
         "brand": "test",
-        "clock": clock,
         "sessions": SignedCookie([token_urlsafe()]),
-        "public_url": "http://testserver",
+        **given,
+        "web_options": replace(web, public_url=web.public_url or "http://testserver"),
+        "store_options": replace(store, clock=store.clock or clock),
     }
 
 

@@ -16,7 +16,7 @@ from ..errors import ConfigurationError
 from .trace import Arrival, Trace, in_order, worst
 
 HOLDS_AT_MOST: Final = 1000
-"""The most holds that one window has at a time, as :class:`~lockgate.options.HoldOptions` has it
+"""The most holds that one window has at a time, as :class:`~lockgate.options.StoreOptions` has it
 unless it is given another number."""
 
 

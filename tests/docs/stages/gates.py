@@ -3,8 +3,8 @@
 import os
 from hashlib import sha256
 
-from lockgate import Gate, ImportedKeyFormat, Plan, PlanBook, Registration
-from lockgate.options import StoreOptions
+from lockgate import Gate, ImportedKeyFormat, Plan, PlanBook, Registration, UsageHistory
+from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.sessions import SignedCookie
 
 SECRET = "a session secret of the tests, long enough"
@@ -14,16 +14,17 @@ gate = Gate(
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     store_options=StoreOptions(deadline=30),
     plans=PlanBook([Plan("free", rpm=1000, rph=None, rpd=500, concurrent=2)]),
-    usage_history=True,
+    features=[UsageHistory(), Registration(session_secrets=[SECRET[::-1]])],
     sessions=SignedCookie([SECRET]),
-    registration=Registration(session_secrets=[SECRET[::-1]]),
-    public_url="https://console.example.com",
-    legacy=[
-        ImportedKeyFormat(
-            "tokens",
-            r"tok_[A-Za-z0-9]{40}",
-            schemes=["sha256"],
-            handle=lambda found: sha256(found[0].encode()).hexdigest(),
-        )
-    ],
+    web_options=WebOptions(public_url="https://console.example.com"),
+    key_options=KeyOptions(
+        legacy=[
+            ImportedKeyFormat(
+                "tokens",
+                r"tok_[A-Za-z0-9]{40}",
+                schemes=["sha256"],
+                handle=lambda found: sha256(found[0].encode()).hexdigest(),
+            )
+        ]
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockgate import Event, Gate, MemoryStore, Registration, Store, run
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.services.accounts.registration import AgentAccounts, Registered
 from lockgate.sessions import Session, SignedCookie
 
@@ -37,18 +38,20 @@ class Office:
             brand="acme",
             peppers=peppers,
             sessions=self.people,
-            public_url=ORIGIN,
-            clock=self.clock,
+            web_options=WebOptions(public_url=ORIGIN),
+            store_options=StoreOptions(clock=self.clock),
             observer=self.told.append,
-            registration=Registration(
-                **{
-                    "session_secrets": [SECRET],
-                    # A busy machine may take long to call a function of the host.
-                    "approve_timeout": 60,
-                    "billing_timeout": 60,
-                    **registration,
-                }
-            ),
+            features=[
+                Registration(
+                    **{
+                        "session_secrets": [SECRET],
+                        # A busy machine may take long to call a function of the host.
+                        "approve_timeout": 60,
+                        "billing_timeout": 60,
+                        **registration,
+                    }
+                )
+            ],
         )
 
     @property

@@ -16,11 +16,12 @@ from lockgate.core.accounts import Account, AccountDraft
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import HandleTaken, InvalidRequest, RateLimitExceeded, StoreUnavailable
-from lockgate.options import StoreOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.services.accounts.registration import Registered
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
 from lockgate.stores.resilience.local_limits import Fallback
+from tests.gates import flat_gate
 
 from ...stores.making import at_once
 from .accounting import ADDRESS, EMAIL, ORIGIN, SECRET, Office, person
@@ -345,8 +346,8 @@ def test_d28_no_registration_succeeds_while_the_windows_are_away(mode: Fallback)
         store,
         brand="acme",
         sessions=SignedCookie([SECRET]),
-        public_url=ORIGIN,
-        registration=Registration(session_secrets=[SECRET]),
+        web_options=WebOptions(public_url=ORIGIN),
+        features=[Registration(session_secrets=[SECRET])],
         store_options=StoreOptions(on_failure=mode),
     )
     assert registering.accounts is not None
@@ -461,7 +462,7 @@ def test_r2_the_time_does_not_reveal_a_known_email() -> None:
 
 
 def gate(**fields: Any) -> Gate:
-    return Gate(brand="acme", **fields)
+    return flat_gate(brand="acme", **fields)
 
 
 def test_registration_is_off_unless_it_is_configured() -> None:

@@ -11,6 +11,7 @@ import pytest
 from lockgate import Gate, MemoryStore, Registration, run
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import ClaimRefused, KeyNotFound, StoreUnavailable, TokenNotAccepted
+from lockgate.options import WebOptions
 from lockgate.services.accounts import registration as flows
 from lockgate.sessions import SignedCookie
 from lockgate.stores.runtime import background
@@ -160,8 +161,8 @@ def test_a_gate_that_closes_leaves_nothing_running() -> None:
     gate = Gate(
         brand="acme",
         sessions=SignedCookie([SECRET]),
-        public_url=ORIGIN,
-        registration=Registration(session_secrets=[SECRET]),
+        web_options=WebOptions(public_url=ORIGIN),
+        features=[Registration(session_secrets=[SECRET])],
     )
     assert gate.accounts is not None
     gate.accounts.tend()

@@ -22,7 +22,7 @@ from lockgate.errors import (
     NotFound,
     RateLimitExceeded,
 )
-from lockgate.options import HoldOptions
+from lockgate.options import StoreOptions
 from lockgate.services.explain.findings import LeasesExplanation
 from lockgate.sessions import SignedCookie
 from lockgate.testing import HandClock
@@ -135,7 +135,7 @@ EXPORTS = Limit("exports", "2/hour", by="user")
 
 
 def test_budgets_of_holds_are_explained_with_what_is_held(url: str, drive: Drive) -> None:
-    gate = gate_on(url, hold_options=HoldOptions(limits=[TOKENS]))
+    gate = gate_on(url, store_options=StoreOptions(hold_limits=[TOKENS]))
 
     def shown() -> list[tuple[str, str, int | None, int, int, int | None]]:
         found = drive(gate.explain("org_1"))
@@ -278,7 +278,7 @@ def test_a_text_that_looks_like_a_key_is_never_taken_for_an_organization(
 def test_a_temporary_limit_of_0_is_explained_with_its_end() -> None:
     begin = datetime(2026, 11, 23, 9, 30, tzinfo=UTC)
     now = int(begin.timestamp() * SECOND)
-    gate = Gate(MemoryStore(), brand="acme", clock=lambda: now)
+    gate = Gate(MemoryStore(), brand="acme", store_options=StoreOptions(clock=lambda: now))
     change, end = gate.organizations, begin + timedelta(hours=2)
     run(change.set_limits("org_1", rpm=0, until=end))
     refused = run(gate.explain("org_1")).refused
@@ -304,7 +304,7 @@ def test_units_on_leases_are_explained_until_they_are_settled_or_the_last_lease_
 ) -> None:
     plans = PlanBook([replace(OPEN, rpm=900)], default=OPEN.name)
     store = MemoryStore()
-    gate = Gate(store, brand="acme", plans=plans, clock=clock)
+    gate = Gate(store, brand="acme", plans=plans, store_options=StoreOptions(clock=clock))
     token = gate.format.parse(run(gate.keys.create("org_1", "ci")).text)
     assert run(gate.explain("org_1")).leased is None
     for number, units, span in ((1, 4, 2 * SECOND), (2, 5, SECOND)):
@@ -328,7 +328,7 @@ def test_a_request_that_lacks_units_on_leases_is_refused_until_the_first_lease_e
 ) -> None:
     plans = PlanBook([replace(OPEN, rpm=900)], default=OPEN.name)
     store = MemoryStore()
-    gate = Gate(store, brand="acme", plans=plans, clock=clock)
+    gate = Gate(store, brand="acme", plans=plans, store_options=StoreOptions(clock=clock))
     key = run(gate.keys.create("org_1", "ci")).text
     asked = LeaseRequest("1" * 16, 9, SECOND)
     admission = run(store.admit_leased(gate.format.parse(key), 888, plans, asked, clock()))

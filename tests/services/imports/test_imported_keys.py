@@ -61,6 +61,7 @@ from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.services.imports.password_checks import _AT_ONCE, PasswordChecks, PasswordHashes
 from lockgate.web.shadow import Shadow
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
+from tests.gates import flat_gate
 from tests.stores.forking import AT_FORK, in_a_child
 from tests.stores.making import HandClock, draft_of, new_key
 from tests.web.driving import ask
@@ -111,7 +112,7 @@ class Desk:
     ) -> None:
         self.clock = HandClock()
         self.told: list[Event] = []
-        self.gate = Gate(
+        self.gate = flat_gate(
             store or MemoryStore(),
             brand="acme",
             peppers=[PEPPER],
@@ -711,7 +712,7 @@ def test_every_store_and_both_colours(store_url: str, hashed: list[str]) -> None
         store_url,
         brand="acme",
         peppers=[PEPPER],
-        legacy=[SLOW, DRF],
+        key_options=KeyOptions(legacy=[SLOW, DRF]),
         store_options=StoreOptions(deadline=30),
     )
     for handle in ("abc123", "def456"):
@@ -884,7 +885,7 @@ def test_k1_a_row_without_a_valid_seal_is_refused_with_any_digest(
 
 def test_k9_an_imported_row_without_a_seal_moves_where_that_is_asked_for() -> None:
     store = MemoryStore()
-    text, before = sk("abc123"), Gate(store, brand="acme", legacy=[SLOW])
+    text, before = sk("abc123"), Gate(store, brand="acme", key_options=KeyOptions(legacy=[SLOW]))
     adopting = before.legacy.adopt(
         "slow", organization="org_1", name="x", handle="abc123", digest=bcrypt_of(text)
     )

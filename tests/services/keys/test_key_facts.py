@@ -16,13 +16,16 @@ from lockgate.options import KeyOptions
 from lockgate.services.keys.keys import KeyPage
 from lockgate.sessions import SignedCookie
 from lockgate.testing import HandClock
+from tests.gates import flat_gate
 
 PEPPER = b"a pepper of the tests, 32 bytes."
 
 
 def gate_of(**options: Any) -> Gate:
     defaults: dict[str, Any] = {"peppers": [PEPPER], "clock": HandClock()}
-    return Gate(options.pop("store", None) or MemoryStore(), brand="acme", **defaults | options)
+    return flat_gate(
+        options.pop("store", None) or MemoryStore(), brand="acme", **defaults | options
+    )
 
 
 def described(key: ApiKey) -> KeyDetails:

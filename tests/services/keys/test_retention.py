@@ -14,7 +14,7 @@ from lockgate import ConfigurationError, Event, Gate, MemoryStore, run
 from lockgate.core.timestamps import DAY
 from lockgate.errors import NotFound, StoreUnavailable
 from lockgate.events import Events
-from lockgate.options import KeyOptions
+from lockgate.options import KeyOptions, StoreOptions
 from lockgate.services.keys.retention import Retention
 from lockgate.stores.answers import Removal
 from tests.stores.making import HandClock
@@ -31,7 +31,7 @@ class Service:
             self.store,
             brand="acme",
             key_options=KeyOptions(retention_days=days),
-            clock=self.clock,
+            store_options=StoreOptions(clock=self.clock),
             observer=self.told.append,
         )
 

@@ -20,7 +20,7 @@ from lockgate.errors import (
     KeyRotated,
     NotFound,
 )
-from lockgate.options import KeyOptions
+from lockgate.options import KeyOptions, StoreOptions
 from tests.stores.making import NOW, HandClock
 
 OLD, NEW = b"an older pepper of the tests", b"a newer pepper of the tests"
@@ -42,7 +42,7 @@ class Service:
             brand="acme",
             peppers=self.peppers,
             key_options=KeyOptions(cap=self.cap),
-            clock=self.clock,
+            store_options=StoreOptions(clock=self.clock),
             observer=self.told.append,
         )
         self.keys = self.gate.keys
@@ -280,7 +280,7 @@ def test_an_imported_key_is_rotated_to_a_native_key() -> None:
         brand="acme",
         peppers=[NEW],
         key_options=KeyOptions(accept_unsealed=True),
-        clock=service.clock,
+        store_options=StoreOptions(clock=service.clock),
     )
     run(service.store.insert(made, None, NOW))
     rotated = run(open_gate.keys.rotate("org_1", imported.id))

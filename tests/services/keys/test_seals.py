@@ -16,6 +16,7 @@ from lockgate.options import KeyOptions
 from lockgate.services.accounts.acting_organization import acting
 from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.sessions import Session
+from tests.gates import flat_gate
 
 from ..accounts.accounting import ADDRESS, EMAIL, Office, person
 
@@ -29,7 +30,7 @@ class Service:
         self.told: list[Event] = []
         self.store = store
         observer = self.told.append
-        self.gate = Gate(store, brand="acme", peppers=peppers, observer=observer, **options)
+        self.gate = flat_gate(store, brand="acme", peppers=peppers, observer=observer, **options)
 
     def create(self) -> CreatedKey:
         return run(self.gate.keys.create("org_1", "a"))

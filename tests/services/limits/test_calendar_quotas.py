@@ -17,6 +17,7 @@ from lockgate import ConfigurationError, Event, Gate, Limit, Plan, PlanBook, run
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded
 from lockgate.fastapi import protect, requires
+from lockgate.options import StoreOptions
 from lockgate.sessions import Session
 from tests.preloaded import forking
 from tests.stores.making import HandClock
@@ -81,7 +82,13 @@ MARKS = ((80, 16), (100, 20))
 
 
 def gate_at(clock: HandClock, told: Told, *limits: Limit, **options: Any) -> tuple[Gate, str]:
-    gate = Gate("memory://", brand="acme", clock=clock, plans=book(*limits), observer=told)
+    gate = Gate(
+        "memory://",
+        brand="acme",
+        store_options=StoreOptions(clock=clock),
+        plans=book(*limits),
+        observer=told,
+    )
     return gate, run(gate.keys.create("org_1", "ci", **options)).text
 
 

@@ -16,9 +16,10 @@ from lockgate.core.holds import HoldAction, HoldAnswer
 from lockgate.core.sealed_texts import TextSeal
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
-from lockgate.options import HoldOptions, StoreOptions
+from lockgate.options import StoreOptions
 from lockgate.sessions import Session
 from lockgate.stores.resilience.local_limits import Fallback
+from tests.gates import flat_gate
 from tests.patience import SECONDS
 
 TOKENS = Limit("tokens", "100/minute")
@@ -35,7 +36,7 @@ class Bench:
         self.now = NOW
         self.told: list[Event] = []
         self.store = store or MemoryStore()
-        self.gate = Gate(
+        self.gate = flat_gate(
             self.store,
             brand="acme",
             clock=lambda: self.now,
@@ -181,7 +182,7 @@ def test_units_above_the_limit_are_never_taken() -> None:
 def test_a_hold_is_settled_once_by_its_id_in_any_process_H3() -> None:
     bench = Bench()
     id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
-    other = Gate(bench.store, brand="acme", clock=lambda: bench.now)
+    other = Gate(bench.store, brand="acme", store_options=StoreOptions(clock=lambda: bench.now))
     assert run(other.holds.settle(id, {"input": 30, "output": 10}))
     assert not run(bench.gate.holds.settle(id, {"input": 0, "output": 0}))
     assert bench.fits(70, INPUT)
@@ -189,7 +190,7 @@ def test_a_hold_is_settled_once_by_its_id_in_any_process_H3() -> None:
 
 
 def test_a_hold_that_is_renewed_outlives_its_deadline_H2() -> None:
-    bench = Bench(hold_options=HoldOptions(seconds=30))
+    bench = Bench(store_options=StoreOptions(hold_seconds=30))
     id = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
     for _ in range(3):
         bench.now += 20 * SECOND
@@ -223,7 +224,7 @@ def test_another_process_resumes_a_hold_and_settles_it() -> None:
     bench = Bench()
     id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
     bench.now += 50 * SECOND
-    other = Gate(bench.store, brand="acme", clock=lambda: bench.now)
+    other = Gate(bench.store, brand="acme", store_options=StoreOptions(clock=lambda: bench.now))
     with other.holds.resume(id) as hold:
         bench.now += 50 * SECOND
         hold.used({"input": 30, "output": 10})
@@ -264,7 +265,7 @@ async def test_a_cancelled_block_settles_what_was_used() -> None:
 
 async def test_a_running_block_renews_its_hold() -> None:
     """Renewals go by the time that passes, and deadlines by the clock, which stands still."""
-    gate = Bench(hold_options=HoldOptions(seconds=0.3)).gate
+    gate = Bench(store_options=StoreOptions(hold_seconds=0.3)).gate
     renewed, renew = asyncio.Event(), gate.holds.renew
 
     async def count(id: str, *, seconds: float | None = None) -> bool:
@@ -280,7 +281,7 @@ async def test_a_running_block_renews_its_hold() -> None:
 
 
 def test_a_running_block_in_a_thread_renews_its_hold() -> None:
-    gate = Bench(hold_options=HoldOptions(seconds=0.3)).gate
+    gate = Bench(store_options=StoreOptions(hold_seconds=0.3)).gate
     renewed, renew = threading.Event(), gate.holds.renew
 
     async def count(id: str, *, seconds: float | None = None) -> bool:
@@ -336,7 +337,7 @@ def test_a_limit_by_key_is_not_held_for_the_id_of_an_organization(units: dict[Li
 
 
 def test_the_number_of_holds_is_bounded() -> None:
-    bench = Bench(hold_options=HoldOptions(at_most=2))
+    bench = Bench(store_options=StoreOptions(hold_at_most=2))
     ids = [run(bench.gate.holds.take("org_1", {TOKENS: 1})).id for _ in range(2)]
     assert not bench.fits(1)
     run(bench.gate.holds.settle(ids[0]))
@@ -376,7 +377,7 @@ def test_a_mistake_in_units_is_told(units: Any, message: str) -> None:
 
 
 def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options() -> None:
-    bench = Bench(hold_options=HoldOptions(limits=[INPUT, BY_KEY]))
+    bench = Bench(store_options=StoreOptions(hold_limits=[INPUT, BY_KEY]))
     caller = bench.caller()
     assert caller.key is not None
 
@@ -414,7 +415,7 @@ def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options(
     ids=str,
 )
 def test_a_mistake_in_asking_for_the_usage_is_told_as_no_outage(asked: Any) -> None:
-    bench = Bench(hold_options=HoldOptions(limits=[TOKENS]))
+    bench = Bench(store_options=StoreOptions(hold_limits=[TOKENS]))
     with pytest.raises(ConfigurationError):
         run(bench.gate.holds.usage("org_1", **asked))
     assert bench.names == []
@@ -422,17 +423,17 @@ def test_a_mistake_in_asking_for_the_usage_is_told_as_no_outage(asked: Any) -> N
 
 @pytest.mark.parametrize("organization", [None, 7, "", "o" * 129], ids=repr)
 def test_usage_is_of_an_organization(organization: Any) -> None:
-    bench = Bench(hold_options=HoldOptions(limits=[TOKENS]))
+    bench = Bench(store_options=StoreOptions(hold_limits=[TOKENS]))
     with pytest.raises(InvalidRequest, match="the organization's id"):
         run(bench.gate.holds.usage(organization))
 
 
 def test_a_rule_may_not_have_the_name_of_a_limit_that_holds_are_taken_of() -> None:
-    gate = Bench(hold_options=HoldOptions(limits=[INPUT])).gate
+    gate = Bench(store_options=StoreOptions(hold_limits=[INPUT])).gate
     with pytest.raises(ConfigurationError, match="'input', which would count apart"):
         gate.know_limits([Limit("input", "3/hour")])
     with pytest.raises(ConfigurationError, match="by organization or by key"):
-        Bench(hold_options=HoldOptions(limits=[Limit("login", "5/minute", by="address")]))
+        Bench(store_options=StoreOptions(hold_limits=[Limit("login", "5/minute", by="address")]))
 
 
 @pytest.mark.parametrize(
@@ -522,16 +523,16 @@ def test_a_hold_lasts_up_to_an_hour(seconds: Any) -> None:
     [
         {"seconds": 0},
         {"seconds": 3601},
-        {"seconds": "x"},
-        {"seconds": None},
-        {"at_most": 0},
-        {"at_most": "x"},
-        {"limits": ["5/minute"]},
+        {"hold_seconds": "x"},
+        {"hold_seconds": None},
+        {"hold_at_most": 0},
+        {"hold_at_most": "x"},
+        {"hold_limits": ["5/minute"]},
     ],
 )
 def test_a_mistake_in_the_options_is_told(options: Mapping[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        HoldOptions(**options)
+        StoreOptions(**options)
 
 
 @pytest.mark.parametrize(

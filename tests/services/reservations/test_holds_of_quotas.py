@@ -16,7 +16,8 @@ import pytest
 from lockgate import Event, Gate, Limit, MemoryStore, run
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import InvalidRequest, RateLimitExceeded
-from lockgate.options import HoldOptions
+from lockgate.options import StoreOptions
+from tests.gates import flat_gate
 from tests.preloaded import forking
 from tests.stores.making import HandClock
 
@@ -40,7 +41,11 @@ class Told(list[tuple[object, ...]]):
 
 def bench(now: int, **options: Any) -> tuple[Gate, HandClock, Told]:
     clock, told = HandClock(now), Told()
-    return Gate(MemoryStore(), brand="acme", clock=clock, observer=told, **options), clock, told
+    return (
+        flat_gate(MemoryStore(), brand="acme", clock=clock, observer=told, **options),
+        clock,
+        told,
+    )
 
 
 def test_a_full_month_refuses_until_it_ends() -> None:
@@ -113,7 +118,7 @@ def test_a_worker_that_does_not_know_the_limit_settles_in_its_month_and_tells_th
     gate, clock, _ = bench(MARCH)
     id = run(gate.holds.take("org_1", {limit: 100}, seconds=3600)).id
     told = Told()
-    worker = Gate(gate.store, brand="acme", clock=clock, observer=told)
+    worker = Gate(gate.store, brand="acme", store_options=StoreOptions(clock=clock), observer=told)
     assert run(worker.holds.renew(id))
     assert run(worker.holds.settle(id, 100))
     ends = "2024-03-09T23:00:00.000Z"
@@ -159,7 +164,7 @@ def test_usage_of_a_month_that_holds_outlast_tells_when_their_units_fit() -> Non
 
 
 def test_a_soft_quota_takes_more_and_tells_its_use() -> None:
-    gate, clock, _ = bench(MARCH, hold_options=HoldOptions(limits=[OVERAGE]))
+    gate, clock, _ = bench(MARCH, store_options=StoreOptions(hold_limits=[OVERAGE]))
     with gate.hold("org_1", {OVERAGE: 500}) as hold:
         (usage,) = run(gate.holds.usage("org_1"))
         assert usage == (OVERAGE, "month", 100, 500, 500, None, MARCH + 31 * DAY)

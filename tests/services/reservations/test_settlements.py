@@ -13,6 +13,7 @@ from lockgate import Event, Gate, Limit, MemoryStore, run
 from lockgate.core.holds import HoldAction, HoldAnswer, Settle
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
+from lockgate.options import StoreOptions
 from lockgate.services.reservations import settlements as late_settlements
 from tests.patience import SECONDS
 
@@ -49,7 +50,10 @@ class Bench:
         self.store = Away()
         self.told: list[Event] = []
         self.gate = Gate(
-            self.store, brand="acme", clock=lambda: self.now, observer=self.told.append
+            self.store,
+            brand="acme",
+            store_options=StoreOptions(clock=lambda: self.now),
+            observer=self.told.append,
         )
 
     @property

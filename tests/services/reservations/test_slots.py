@@ -14,7 +14,8 @@ from lockgate.core.leases import Lease
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import ConcurrentLimitExceeded, InvalidRequest, JobRunning, SlotLost
 from lockgate.events import Event
-from lockgate.options import SlotOptions, StoreOptions
+from lockgate.options import StoreOptions
+from tests.gates import flat_gate
 from tests.stores.making import NOW, HandClock
 
 LEASE = 60
@@ -47,8 +48,7 @@ class SlotsMachine(RuleBasedStateMachine):
             Gate(
                 self.store,
                 brand="acme",
-                store_options=StoreOptions(deadline=30),
-                clock=self.clock,
+                store_options=StoreOptions(deadline=30, clock=self.clock),
                 observer=self.told.append,
             )
             for _ in range(2)
@@ -163,11 +163,11 @@ class Bench:
     def __init__(self, **fields: object) -> None:
         self.clock = HandClock()
         self.told: list[Event] = []
-        self.gate = Gate(
+        self.gate = flat_gate(
             brand="acme",
             clock=self.clock,
             observer=self.told.append,
-            **fields,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as each test has it
+            **fields,
         )
         self.slots = self.gate.slots
 
@@ -221,17 +221,17 @@ def test_a_slot_is_taken_for_up_to_a_day(seconds: float) -> None:
     with pytest.raises(ConfigurationError, match="up to a day"):
         run(bench.slots.acquire("org_1", "a", seconds=seconds))
     with pytest.raises(ConfigurationError, match="up to a day"):
-        Bench(slot_options=SlotOptions(lease=seconds))
+        Bench(store_options=StoreOptions(slot_lease=seconds))
     assert run(bench.slots.acquire("org_1", "a", seconds=86_400)).span == 86_400 * SECOND
 
 
 def test_the_hint_is_at_least_a_second() -> None:
     with pytest.raises(ConfigurationError, match="retry_after"):
-        Bench(slot_options=SlotOptions(retry_after=0))
+        Bench(store_options=StoreOptions(slot_retry_after=0))
 
 
 def test_the_refusal_carries_the_configured_hint() -> None:
-    bench = Bench(slot_options=SlotOptions(retry_after=17))
+    bench = Bench(store_options=StoreOptions(slot_retry_after=17))
     for job in "ab":
         run(bench.slots.acquire("org_1", job))
     with pytest.raises(ConcurrentLimitExceeded) as refused:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import pytest
 from starlette.types import Receive, Scope, Send
 
+import lockgate
 from lockgate import ConfigurationError, Gate, Limit, MemoryStore, Plan, PlanBook, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import DAY, HOUR, MINUTE
@@ -32,6 +33,7 @@ from lockgate.services.usage import recorder as usage_recorder
 from lockgate.sessions import Session
 from lockgate.stores.answers import HistoryOwner, OutcomeUnknown, StoreError, UsageBatch
 from lockgate.stores.resilience.deadlines import TooManyCalls
+from tests.gates import flat_gate
 from tests.patience import SECONDS
 from tests.stores.forking import AT_FORK, in_a_child
 from tests.stores.making import HandClock
@@ -56,12 +58,18 @@ def drive(request: pytest.FixtureRequest) -> Iterator[Drive]:
 
 
 def gate(store: MemoryStore | None = None, plans: PlanBook = BIG, **options: Any) -> Gate:
-    return Gate(store or MemoryStore(), brand="acme", plans=plans, usage_history=True, **options)
+    return flat_gate(
+        store or MemoryStore(),
+        brand="acme",
+        plans=plans,
+        usage_history=lockgate.UsageHistory(),
+        **options,
+    )
 
 
 @pytest.mark.thread_unsafe(reason="the threads would share a store")
 def test_processes_add_up_what_keys_used_and_were_refused(url: str, drive: Drive) -> None:
-    one, two = (gate_on(url, plans=SMALL, usage_history=True) for _ in range(2))
+    one, two = (gate_on(url, plans=SMALL, usage_history=lockgate.UsageHistory()) for _ in range(2))
     key = drive(one.keys.create("org_1", "ci"))
     other = drive(one.keys.create("org_1", "old", scopes=["models:read"]))
     drive(one.authenticate(key.text, address="192.0.2.1"))
@@ -100,7 +108,7 @@ def test_processes_add_up_what_keys_used_and_were_refused(url: str, drive: Drive
 def test_counts_are_written_within_some_seconds_without_a_further_call(
     url: str, drive: Drive
 ) -> None:
-    one, two = gate_on(url, usage_history=True), gate_on(url)
+    one, two = gate_on(url, usage_history=lockgate.UsageHistory()), gate_on(url)
     key = drive(one.keys.create("org_1", "ci"))
     drive(one.authenticate(key.text))
     until = monotonic() + SECONDS
@@ -289,10 +297,10 @@ def test_a_forked_child_counts_only_its_own_requests() -> None:
 
 PROGRAM = """
 import sys
-from lockgate import Gate, run
+from lockgate import Gate, UsageHistory, run
 from lockgate.options import StoreOptions
 patient = StoreOptions(deadline=30)
-gate = Gate(sys.argv[1], brand="acme", store_options=patient, usage_history=True)
+gate = Gate(sys.argv[1], brand="acme", store_options=patient, features=[UsageHistory()])
 key = run(gate.keys.create("org_1", "ci"))
 for _ in range(5):
     run(gate.authenticate(key.text))
@@ -301,7 +309,7 @@ for _ in range(5):
 
 def test_a_refusal_by_a_named_limit_or_a_hold_is_told_by_the_name_of_the_limit() -> None:
     """Not as one of the plan's minute, which has room."""
-    gate = Gate(MemoryStore(), brand="acme", usage_history=True)
+    gate = Gate(MemoryStore(), brand="acme", features=[lockgate.UsageHistory()])
     for rates in ("5/minute", "5/15 minutes"):
         with pytest.raises(RateLimitExceeded):
             run(gate.holds.take("org_1", {Limit(f"tokens-{len(rates)}", rates): 6}))
@@ -321,7 +329,7 @@ TOKENS = Limit("tokens", "1000/minute;10000/day")
 
 @pytest.mark.thread_unsafe(reason="the threads would share a store")
 def test_units_of_holds_are_counted_once_for_the_key_that_took_them(url: str, drive: Drive) -> None:
-    one, two = (gate_on(url, usage_history=True) for _ in range(2))
+    one, two = (gate_on(url, usage_history=lockgate.UsageHistory()) for _ in range(2))
     keys = [drive(one.keys.create("org_1", name)) for name in ("a", "b")]
     callers = [drive(one.authenticate(key.text)) for key in keys]
     first = drive(one.holds.take(callers[0], {TOKENS: 400})).id
@@ -384,7 +392,7 @@ def test_a_store_that_keeps_no_history_is_a_mistake() -> None:
     class Plain(MemoryStore):
         keeps_history = False
 
-    with pytest.raises(ConfigurationError, match="usage_history"):
+    with pytest.raises(ConfigurationError, match=r"UsageHistory\(\)"):
         gate(Plain())
     one = Gate(Plain(), brand="acme")
     with pytest.raises(ConfigurationError, match="keeps no usage"):
@@ -403,7 +411,7 @@ RULES: dict[str, Rule | str] = {"GET /one": "models:read", "GET /other": "jobs:r
 
 @pytest.mark.parametrize("addresses", [True, False])
 def test_requests_are_counted_with_their_address_where_that_is_wanted(addresses: bool) -> None:
-    bench = Bench(plans=SMALL, usage_history=True, usage_addresses=addresses)
+    bench = Bench(plans=SMALL, usage_history=lockgate.UsageHistory(addresses=addresses))
     one, key = bench.gate, bench.key("models:read")
     app = GateMiddleware(ok, one, RULES)
 
@@ -424,7 +432,7 @@ def test_requests_are_counted_with_their_address_where_that_is_wanted(addresses:
 
 @pytest.mark.parametrize("path", ["/one", "/other"])
 def test_an_ipv6_client_is_recorded_by_its_network(path: str) -> None:
-    bench = Bench(usage_history=True)
+    bench = Bench(usage_history=lockgate.UsageHistory())
     one, key = bench.gate, bench.key("models:read")
     asyncio.run(ask(GateMiddleware(ok, one, RULES), path=path, key=key, client=("2001:db8::9", 1)))
     (listed,) = run(one.keys.list("org_1")).keys

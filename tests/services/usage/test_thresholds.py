@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from lockgate import Event, Gate, MemoryStore, Plan, PlanBook, Rule, run
+from lockgate import Event, Gate, MemoryStore, Plan, PlanBook, Rule, UsageHistory, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.plans import LIMITS, SPANS
 from lockgate.core.sliding_window import Window
 from lockgate.core.thresholds import lowest_marks
 from lockgate.core.timestamps import DAY, MINUTE, SECOND
 from lockgate.errors import Refusal
+from lockgate.options import StoreOptions
 from lockgate.sessions import Session
 from tests.stores.making import HandClock
 from tests.web.driving import Bench, ask
@@ -84,7 +85,11 @@ class Service:
     def __init__(self, plans: PlanBook = FREE) -> None:
         self.clock, self.told = HandClock(), Told()
         self.gate = Gate(
-            MemoryStore(), brand="acme", plans=plans, clock=self.clock, observer=self.told
+            MemoryStore(),
+            brand="acme",
+            plans=plans,
+            store_options=StoreOptions(clock=self.clock),
+            observer=self.told,
         )
         self.key = run(self.gate.keys.create("org_1", "ci")).text
 
@@ -179,7 +184,7 @@ async def ok(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_units_that_an_inner_gate_charges_are_told_and_counted() -> None:
-    bench = Bench(plans=FREE, usage_history=True)
+    bench = Bench(plans=FREE, usage_history=UsageHistory())
     key = bench.key()
     inner = GateMiddleware(ok, bench.gate, {"GET /one": Rule("models:read", cost=8)})
     app = GateMiddleware(inner, bench.gate, {"GET /one": Rule("models:read", cost=3)})

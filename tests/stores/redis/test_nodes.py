@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate import Event, Plan, PlanBook, run
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.stores.answers import Verdict
@@ -23,6 +23,7 @@ from lockgate.stores.redis.key_names import slot_of
 from lockgate.stores.redis.transport import pipeline
 from lockgate.stores.resilience.circuit_breaker import NODE_PAUSE
 from lockgate.stores.sql import SqlStore
+from tests.gates import flat_gate
 from tests.patience import skipping
 from tests.servers import RedisCluster, RedisServer, redis_cluster
 
@@ -76,7 +77,7 @@ class Bench:
         cluster.wait(lambda: all(map(cluster.ready, cluster.nodes)))
         self.store = RedisStore(cluster.url(), prefix=f"nodes{next(_prefixes)}")
         options = {"plans": WIDE, "store_options": StoreOptions(deadline=DEADLINE), **options}
-        self.gate = Gate(make(self.store), brand="acme", observer=self.told.append, **options)
+        self.gate = flat_gate(make(self.store), brand="acme", observer=self.told.append, **options)
         self.tokens: dict[int, list[str]] = {0: [], 1: [], 2: []}
         number = 0
         while min(map(len, self.tokens.values())) < 2:

@@ -19,6 +19,7 @@ from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.config import SECONDS
 from lockgate.stores.resilience.failures import is_outage
 from lockgate.stores.resilience.store import ResilientStore
+from tests.gates import flat_gate
 from tests.patience import SHORT, answered
 from tests.servers import RedisServer, redis_server
 
@@ -124,7 +125,7 @@ class Caller:
 
 @contextmanager
 def caller(port: int, awaiting: bool, **options: Any) -> Iterator[Caller]:
-    gate = Gate(url(port), brand="acme", plans=BOOK, **options)
+    gate = flat_gate(url(port), brand="acme", plans=BOOK, **options)
     with ExitStack() as stack:
         found = Caller(gate, awaiting)
         stack.callback(found.close)

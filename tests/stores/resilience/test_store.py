@@ -31,6 +31,7 @@ from lockgate.stores.resilience.store import _URGENT, ResilientStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
+from tests.gates import flat_gate
 from tests.patience import SECONDS, SHORT, SLACK, answered
 from tests.servers import redis_server, shared
 
@@ -82,7 +83,7 @@ class Bench:
         told = self.told.append
         short = StoreOptions(deadline=SHORT)
         options = {"plans": BOOK, "store_options": short, "observer": told, **options}
-        self.gate = Gate(url, brand="acme", **options)
+        self.gate = flat_gate(url, brand="acme", **options)
         self.admit()
         self.told.clear()
 

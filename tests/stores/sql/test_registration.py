@@ -34,7 +34,7 @@ registration = Registration(
 )
 sessions = SignedCookie(["a secret of the tests"])
 store = SqlStore(url, prefix=prefix)
-gate = Gate(store, brand="acme", sessions=sessions, registration=registration)
+gate = Gate(store, brand="acme", sessions=sessions, features=[registration])
 
 
 def register(index):

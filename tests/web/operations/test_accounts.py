@@ -14,6 +14,7 @@ from lockgate import Event, Gate, MemoryStore, Plan, Registration, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.accounts import Account
 from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import operations
 from lockgate.web.operations.openapi import describe
@@ -41,9 +42,11 @@ class Desk:
             store or MemoryStore(),
             brand="acme",
             sessions=PEOPLE,
-            public_url=ORIGIN,
-            anonymous=Plan("anonymous", rpm=rpm, rph=None, rpd=None, concurrent=0),
-            registration=Registration(**{"session_secrets": [SECRET], **registration}),
+            web_options=WebOptions(
+                public_url=ORIGIN,
+                anonymous=Plan("anonymous", rpm=rpm, rph=None, rpd=None, concurrent=0),
+            ),
+            features=[Registration(**{"session_secrets": [SECRET], **registration})],
             observer=self.told.append,
         )
         self.alone: ASGIApp = Starlette(routes=operations(self.gate))
@@ -192,7 +195,7 @@ async def test_other_methods_and_a_gate_without_registration_are_closed() -> Non
     assert (await ask(desk.app, "GET", REGISTER)).status == 401
     key = (await desk.register())["api_key"]
     assert (await ask(desk.app, "GET", REGISTER, key=key)).status == 405
-    closed = Gate(brand="acme", sessions=PEOPLE, public_url=ORIGIN)
+    closed = Gate(brand="acme", sessions=PEOPLE, web_options=WebOptions(public_url=ORIGIN))
     app = GateMiddleware(Starlette(routes=operations(closed)), closed)
     for path in (REGISTER, SIGN_IN, SIGN_OUT, CLAIM):
         assert (await ask(app, "POST", path, json_body=BODY)).status == 401
@@ -586,7 +589,12 @@ async def test_the_same_holds_at_a_gate_without_registration(registers: bool) ->
     organization = (await owned(desk))["organizationId"]
     gate = desk.gate
     if not registers:
-        gate = Gate(desk.gate.store, brand="acme", sessions=PEOPLE, public_url=ORIGIN)
+        gate = Gate(
+            desk.gate.store,
+            brand="acme",
+            sessions=PEOPLE,
+            web_options=WebOptions(public_url=ORIGIN),
+        )
     app = GateMiddleware(Starlette(routes=operations(gate)), gate)
     forged = person("eve", organization=organization)
     answer = await ask(app, "GET", KEYS, session=forged)

@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 
 from lockgate import Gate, Registration
 from lockgate.asgi import GateMiddleware
-from lockgate.options import StoreOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import operations
 from lockgate.stores.cached.store import CachedStore
@@ -39,8 +39,8 @@ class Desk:
             f"{database} {server.url()}",
             brand="acme",
             sessions=PEOPLE,
-            public_url=ORIGIN,
-            registration=Registration(session_secrets=[SECRET]),
+            web_options=WebOptions(public_url=ORIGIN),
+            features=[Registration(session_secrets=[SECRET])],
             store_options=StoreOptions(deadline=30),
         )
         self.app = GateMiddleware(Starlette(routes=operations(self.gate)), self.gate)

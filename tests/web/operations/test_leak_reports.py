@@ -643,4 +643,4 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "lockgate.services.leaks.report_signatures", raising=False)
     with pytest.raises(ConfigurationError, match="leaks"):
-        Gate(brand="acme", leak_reports=LeakReports(keys=Published()))
+        Gate(brand="acme", features=[LeakReports(keys=Published())])

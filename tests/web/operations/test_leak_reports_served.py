@@ -64,7 +64,7 @@ def post(address: Address, path: str, body: bytes, headers: dict[str, str]) -> t
 def test_a_signed_report_revokes_a_key_over_a_real_server(serve: Callable[[Gate], Any]) -> None:
     sender = Sender()
     leaks = LeakReports(keys=Published(sender), revoke=True, timeout=60)
-    gate = Gate("memory://", brand="acme", leak_reports=leaks)
+    gate = Gate("memory://", brand="acme", features=[leaks])
     created = run(gate.keys.create("org_1", "leaked"))
     key = {"Authorization": f"Bearer {created.text}"}
     body = report(created.text)
@@ -83,7 +83,7 @@ def test_a_signed_report_revokes_a_key_over_a_real_server(serve: Callable[[Gate]
 def test_every_framework_takes_reports_without_sessions(framework: str) -> None:
     sender = Sender()
     leaks = LeakReports(keys=Published(sender), revoke=True, timeout=60)
-    gate = Gate("memory://", brand="acme", leak_reports=leaks)
+    gate = Gate("memory://", brand="acme", features=[leaks])
     created = run(gate.keys.create("org_1", "leaked"))
     adapter, make = ADAPTERS[framework]
     app = adapter.protect(make(), gate)

@@ -11,7 +11,7 @@ from uuid import uuid4
 from ...clock import Clock
 from ...core.accounts import Account, AccountDraft, AccountType, read_company
 from ...core.api_keys import ApiKey, KeyDetails, read_name
-from ...core.arguments import check_arguments
+from ...core.arguments import checks_arguments
 from ...core.changes import LOCKGATE, Actor, drafted_change
 from ...core.credentials import without_credentials
 from ...core.key_format import DASHBOARD, KeyFormat
@@ -41,9 +41,10 @@ _REMOVED_EVERY: Final = 60.0
 distribution, so that workers that live for seconds remove accounts too."""
 
 
+@checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class Registration:
-    """Settings of registration, sign-in and claims of agents: ``Gate(registration=...)``.
+    """Lets agents register, sign in and be claimed: ``Gate(features=[Registration(...)])``.
 
     Args:
         session_secrets: secrets that sign the sessions of agents, 16 bytes or more each, the newest
@@ -88,7 +89,6 @@ class Registration:
 
     def __post_init__(self) -> None:
         """Refuse limits and timeouts that are not positive numbers."""
-        check_arguments(type(self), vars(self))
         for name in ("per_address", "per_network", "per_email", "per_service", "session_seconds"):
             number: int | None = getattr(self, name)
             if number is not None and number <= 0:
@@ -384,7 +384,7 @@ def _dashboard_url(registration: Registration, public_url: str | None) -> str:
     if url is None:
         raise ConfigurationError(
             "Registration tells each agent where its owner connects the workspace: give "
-            "Registration(dashboard_url='https://...'), or the gate a public_url."
+            "Registration(dashboard_url='https://...'), or WebOptions(public_url=...)."
         )
     try:
         web_address(url)

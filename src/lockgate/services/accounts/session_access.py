@@ -12,8 +12,9 @@ from ...core.key_format import HEADER_LENGTH
 from ...core.scopes import Catalogue, not_granted
 from ...errors import ConfigurationError, InsufficientScope, InvalidFormat, StepUpRequired
 from ...events import logger
-from ...sessions import Session, SessionOptions, SessionVerifier, SignedCookie, StepUpRequest
-from ...sessions.options import ROLES
+from ...options import WebOptions
+from ...sessions import Session, SessionVerifier, SignedCookie, StepUpRequest
+from ...sessions.options import COOKIE_PREFIXES, ROLES
 from ...sync import loop_runs
 from ..keys.new_keys import check_new_key
 from ..store_errors import pair
@@ -41,7 +42,7 @@ class SessionAccess:
     """The settings by which a gate reads sessions from requests, as ``gate.session_access``.
 
     Args:
-        given: the options of sessions; None: the defaults.
+        options: the gate's, with those of sessions.
         people: verifies the sessions of people; None: the gate accepts no sessions.
         registration: the settings of agents, who sign in by a cookie; None: there are none.
         systems: the formats of other systems' keys, which stay keys.
@@ -53,29 +54,28 @@ class SessionAccess:
 
     def __init__(
         self,
-        given: SessionOptions | None,
+        options: WebOptions,
         people: SessionVerifier | None,
         registration: Registration | None,
         systems: Sequence[ImportedKeyFormat] = (),
         catalogue: Catalogue | None = None,
     ) -> None:
-        options = SessionOptions() if given is None else given
-        _check(options, people, registration, is_default=given is None)
+        _check(options, people, registration)
         self.people: Final = people
-        self.cookie: Final = options.cookie
+        self.cookie: Final = options.session_cookie
         """The name of the session cookie; None: no cookie is a session."""
-        self.is_prefixed: Final = options.is_prefixed
+        self.is_prefixed: Final = _is_prefixed(options)
         """Whether the name keeps other hosts of the site from setting the cookie."""
         self.bearer: Final = _bearer(options, people, systems)
         """Verifies JSON Web Tokens in ``Authorization``; None: that header holds keys only."""
-        self.free_reads: Final = options.free_reads
+        self.free_reads: Final = options.session_free_reads
         self._systems = systems
-        self._roles = {name: tuple(scopes) for name, scopes in options.roles.items()}
-        self._role_of = options.role
+        self._roles = {name: tuple(scopes) for name, scopes in options.session_roles.items()}
+        self._role_of = options.session_role
         self._step_up = options.step_up
         self._catalogue = catalogue or Catalogue.of()
         self._unknown = BoundedDict[str, None](_UNKNOWN_AT_MOST)
-        if people is not None and options.roles != ROLES:
+        if people is not None and options.session_roles != ROLES:
             for name, scopes in self._roles.items():
                 self._catalogue.check_grants(scopes, f"The role {name!r}")
         if options.step_up is not None:
@@ -192,11 +192,11 @@ class SessionAccess:
         for verifier in (self.people, self.bearer):
             if verifier is not None:
                 pair(face, verifier, verifier.io)
-        asked = {"role": self._role_of, "step_up": self._step_up and self._step_up.check}
+        asked = {"session_role": self._role_of, "step_up": self._step_up and self._step_up.check}
         for name, function in asked.items():
             if face == "sync" and is_async(function):
                 raise ConfigurationError(
-                    f"SessionOptions({name}=...) is async, and there is no event loop here: give a "
+                    f"WebOptions({name}=...) is async, and there is no event loop here: give a "
                     "plain function."
                 )
 
@@ -241,56 +241,56 @@ async def host_answer(function: Callable[[T], object], argument: T) -> object:
 
 
 def _check(
-    options: SessionOptions,
-    people: SessionVerifier | None,
-    registration: Registration | None,
-    *,
-    is_default: bool,
+    options: WebOptions, people: SessionVerifier | None, registration: Registration | None
 ) -> None:
-    if not isinstance(options, SessionOptions):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
-        raise ConfigurationError(f"session_options is {options!r}: give SessionOptions(...).")
-    if people is None and not is_default:
+    if people is None and (given := options.of_sessions):
         raise ConfigurationError(
-            "session_options needs a session verifier, such as Gate(sessions=JwtSessions(...))."
+            f"{given[0]} needs a session verifier, such as Gate(sessions=JwtSessions(...))."
         )
-    for verifier in (people, options.bearer):
+    for verifier in (people, options.session_bearer):
         if not isinstance(verifier, bool | None) and not hasattr(verifier, "io"):
             raise ConfigurationError(
                 f"{type(verifier).__name__} does not say whether it waits: give the class "
                 "io = 'none', 'sync', 'async' or 'both', as stores have."
             )
-    if options.cookie is None and registration is not None:
+    if options.session_cookie is None and registration is not None:
         raise ConfigurationError(
-            "Agents sign in by a cookie: give SessionOptions(cookie=...) a name, or take out the "
-            "registration."
+            "Agents sign in by a cookie: give WebOptions(session_cookie=...) a name, or take out "
+            "Registration(...)."
         )
-    if options.is_prefixed and registration is not None and registration.development:
+    if _is_prefixed(options) and registration is not None and registration.development:
         raise ConfigurationError(
-            f"Browsers drop the agents' cookie {options.cookie!r} without Secure: give it no "
-            "prefix, or take out Registration(development=True)."
+            f"Browsers drop the agents' cookie {options.session_cookie!r} without Secure: give it "
+            "no prefix, or take out Registration(development=True)."
         )
+
+
+def _is_prefixed(options: WebOptions) -> bool:
+    """Return whether browsers accept the cookie with ``Secure`` only."""
+    cookie = options.session_cookie
+    return cookie is not None and cookie.startswith(COOKIE_PREFIXES)
 
 
 def _bearer(
-    options: SessionOptions, people: SessionVerifier | None, systems: Sequence[ImportedKeyFormat]
+    options: WebOptions, people: SessionVerifier | None, systems: Sequence[ImportedKeyFormat]
 ) -> SessionVerifier | None:
     """Return the verifier of tokens in ``Authorization``.
 
     Raises:
         ConfigurationError: it verifies no tokens, or the keys of another system look like them.
     """
-    if options.bearer is False:
+    if options.session_bearer is False:
         return None
-    verifier = people if options.bearer is True else options.bearer
+    verifier = people if options.session_bearer is True else options.session_bearer
     if isinstance(verifier, SignedCookie):
         raise ConfigurationError(
-            "bearer needs a verifier of JSON Web Tokens, and SignedCookie issues cookies: give "
-            "SessionOptions(bearer=JwtSessions(...))."
+            "session_bearer needs a verifier of JSON Web Tokens, and SignedCookie issues cookies: "
+            "give WebOptions(session_bearer=JwtSessions(...))."
         )
     for system in systems:
         if any(map(system.looks_like, _SAMPLES)):
             raise ConfigurationError(
                 f"The pattern of {system.name!r} also matches JSON Web Tokens: narrow it, or leave "
-                "out bearer."
+                "out session_bearer."
             )
     return verifier

@@ -22,12 +22,13 @@ REMEDIES: Final = {
     ),
     Rejection.PEPPER: (
         "Another process uses a pepper that this one does not know. Before a new pepper is used, "
-        "give it to every process as Gate(next_pepper=...); one that was dropped belongs to the "
-        "end of Gate(peppers=[...]) until the keys that were made with it are replaced."
+        "give it to every process as KeyOptions(next_pepper=...); one that was dropped belongs to "
+        "the end of Gate(peppers=[...]) until the keys that were made with it are replaced."
     ),
     Rejection.SCHEME: (
         "This process cannot compare digests of this scheme: install the release of lockgate that "
-        "wrote the row, or give this gate the Gate(legacy=...) of the process that imported it."
+        "wrote the row, or give this gate the KeyOptions(legacy=...) of the process that "
+        "imported it."
     ),
     Rejection.UNSEALED: (
         "Rows without a seal are refused once peppers are configured. If such rows are from before "

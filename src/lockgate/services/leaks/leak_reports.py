@@ -11,7 +11,7 @@ from math import inf
 from typing import Final, NamedTuple, TypeAlias
 
 from ...core.api_keys import ApiKey, KeyState
-from ...core.arguments import check_arguments
+from ...core.arguments import checks_arguments
 from ...core.bounded_dict import BoundedDict
 from ...core.changes import Actor, acting
 from ...core.imported_keys import ImportedToken
@@ -71,9 +71,10 @@ OnLeak: TypeAlias = Callable[[Sequence[LeakedKey]], object | Awaitable[object]]
 """A plain or ``async`` function that takes the leaked keys of one report."""
 
 
+@checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class LeakReports:
-    """Settings of reports of leaked keys: ``Gate(leak_reports=...)``.
+    """Takes reports of leaked keys: ``Gate(features=[LeakReports(...)])``.
 
     Args:
         keys: returns the public keys of the senders: a plain or ``async`` function that returns
@@ -94,7 +95,6 @@ class LeakReports:
 
     def __post_init__(self) -> None:
         """Refuse what is no function, and a timeout that is not positive."""
-        check_arguments(type(self), vars(self))
         if not 0 < self.timeout < inf:
             raise ConfigurationError(f"timeout is {self.timeout}: use seconds, more than 0.")
 

@@ -27,7 +27,7 @@ from ...errors import (
     RateLimitExceeded,
 )
 from ...events import Events, OnceAMinute
-from ...options import HoldOptions
+from ...options import StoreOptions
 from ...principal import Principal
 from ...stores.base import Store
 from ..store_errors import asking
@@ -88,7 +88,7 @@ class Holds(Settlements):
     def __init__(
         self,
         store: Store,
-        options: HoldOptions,
+        options: StoreOptions,
         clock: Clock | None,
         events: Events,
         pair: Callable[[Literal["async", "sync"]], None],
@@ -97,13 +97,13 @@ class Holds(Settlements):
         rules: Callable[[], Iterable[Limit]],
     ) -> None:
         super().__init__(store, options, clock, events, pair, recorder, seal)
-        self._at_most = options.at_most
+        self._at_most = options.hold_at_most
         self._rules = rules
         self._uncounted: Final = OnceAMinute()
         self.limits: Mapping[str, Limit] = {}
         """The limits that holds of this process are taken of, by name: those of the options, and
         those of earlier holds."""
-        self._learn(options.limits)
+        self._learn(options.hold_limits)
 
     async def take(
         self, caller: Caller, units: Mapping[Limit, int], *, seconds: float | None = None
@@ -117,7 +117,7 @@ class Holds(Settlements):
             units: the most that the work can use, by limit: 1 to 2**53 - 1 each. A limit of 0
                 units is left out, beside others. Check numbers of clients before.
             seconds: until the deadline, up to an hour; None: that of
-                :class:`~lockgate.options.HoldOptions`.
+                :class:`~lockgate.options.StoreOptions`.
 
         Raises:
             RateLimitExceeded: the units do not fit a limit, or as many holds are out as may be.

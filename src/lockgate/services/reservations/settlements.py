@@ -15,7 +15,7 @@ from ...core.sliding_window import LARGEST, Window
 from ...core.timestamps import SECOND
 from ...errors import ConfigurationError, InvalidRequest, Problem, StoreUnavailable
 from ...events import Events, logger
-from ...options import HoldOptions
+from ...options import StoreOptions
 from ...stores.base import Store
 from ...stores.quota_thresholds import tell_quotas
 from ...stores.runtime.background import BackgroundTask
@@ -55,7 +55,7 @@ class Settlements:
     def __init__(
         self,
         store: Store,
-        options: HoldOptions,
+        options: StoreOptions,
         clock: Clock | None,
         events: Events,
         pair: Callable[[Literal["async", "sync"]], None],
@@ -64,7 +64,7 @@ class Settlements:
     ) -> None:
         self.pair: Final = pair
         """Checks that the store's I/O mode suits the caller that holds units."""
-        self.seconds: Final = options.seconds
+        self.seconds: Final = options.hold_seconds
         """The default seconds until a deadline."""
         self.finishing: Final = Finishing()
         self.late: Final = LateSettlements(self)

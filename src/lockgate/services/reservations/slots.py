@@ -84,7 +84,7 @@ class ConcurrencySlots:
             owner: the owner of the slot, 1 to 128 characters; a slot of another owner is refused.
                 None: a new random owner, or the owner of the existing slot.
             seconds: the duration of the lease, up to a day; None: that of
-                :class:`~lockgate.options.SlotOptions`.
+                :class:`~lockgate.options.StoreOptions`.
 
         Raises:
             ConcurrentLimitExceeded: the organization holds as many slots as its plan admits.

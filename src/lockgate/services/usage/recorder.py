@@ -83,7 +83,7 @@ class UsageRecorder:
     ) -> None:
         if not store.keeps_history:
             raise ConfigurationError(
-                "The store keeps no usage over time: leave usage_history=False, or override "
+                "The store keeps no usage over time: leave out UsageHistory(), or override "
                 "add_history() and history() of the store and set its keeps_history."
             )
         self._store: Final = store
