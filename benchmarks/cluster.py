@@ -43,7 +43,7 @@ PRIMARIES: Final = ("Cluster, primary 1", "Cluster, primary 2", "Cluster, primar
 TOGETHER: Final = "Cluster, together"
 CAPACITY = Part(
     "cluster-capacity",
-    "scale.md",
+    "measured.md",
     (
         Table(
             (
@@ -63,7 +63,7 @@ COSTS = (
     "CPU time of a read of the change counter",
     "CPU time of a recall, for each process that waits",
 )
-BESIDES = Part("cluster-costs", "scale.md", (Table(("Redis", "cost"), COSTS),))
+BESIDES = Part("cluster-costs", "measured.md", (Table(("Redis", "cost"), COSTS),))
 FLEETS: Final = ((1, 10_000), (10, 100_000), (100, 1_000_000), (1_000, 10_000_000))
 """Primaries and organizations."""
 _OF_CORE: Final = 0.5

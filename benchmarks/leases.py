@@ -86,7 +86,7 @@ SPEED = Part(
 )
 FLEET = Part(
     "lease-fleet",
-    "scale.md",
+    "measured.md",
     (
         Table(
             ("admissions a second of CPU time", "one process", "four, each", "four to one"),
@@ -97,7 +97,7 @@ FLEET = Part(
 SERVED = {"memory": "lockgate", "Redis": "lockgate_redis", "Redis, leases": "lockgate_leased"}
 HTTP = Part(
     "lease-http",
-    "scale.md",
+    "measured.md",
     (Table(("requests a second over HTTP", "median", "of memory"), tuple(SERVED)),),
 )
 PARTS = (SIMULATED, SPEED, FLEET, HTTP)

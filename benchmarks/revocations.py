@@ -6,7 +6,7 @@ admitted request, so a request that began after the answer is found.
 
 A second table counts round trips: the server is 10 ms away, and requests are few, so a time divided
 by the time of a round trip is the number of those that follow one another. ``--markdown`` writes
-both tables into ``docs/scale.md``.
+both tables into ``docs/measured.md``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LEASED_WITHIN = 5.0
 STORES = ("SQLite", "PostgreSQL", "MariaDB", "Redis")
 REVOKED = Part(
     "lease-revocations",
-    "scale.md",
+    "measured.md",
     (
         Table(
             (
@@ -73,7 +73,7 @@ REVOKED = Part(
 FAR = ("Redis", "PostgreSQL")
 TRIPS = Part(
     "lease-revocation-trips",
-    "scale.md",
+    "measured.md",
     (
         Table(
             (

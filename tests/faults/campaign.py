@@ -439,7 +439,7 @@ def line(servers: str, name: str, beside: str) -> str:
 
 PAGE = Part(
     "faults",
-    "failure.md",
+    "measured.md",
     (
         Table(
             ("servers: what happens, Redis alone or in a pair", *HEADINGS[3:7], HEADINGS[10]),

@@ -1,4 +1,4 @@
-"""The table of `docs/failure.md` on the faults of one Redis."""
+"""The table of `docs/measured.md` on the faults of one Redis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line(store: str, happens: str) -> str:
 
 PAGE = Part(
     "outages",
-    "failure.md",
+    "measured.md",
     (
         Table(
             (

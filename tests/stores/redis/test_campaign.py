@@ -3,7 +3,7 @@
 What Sentinels and Clusters go through is in `tests/faults`.
 
 The tests record what each fault cost; the end of the run prints it as a table. `python -m
-tests.outages --markdown` runs them, and writes the table of `docs/failure.md`.
+tests.outages --markdown` runs them, and writes the table of `docs/measured.md`.
 """
 
 from __future__ import annotations
