@@ -1,5 +1,5 @@
 /* The protocol of quota leases, for the model checker Spin:
- * docs/design/0046-check-quota-leases-with-a-model.md.
+ * docs/design/archive/0046-check-quota-leases-with-a-model.md.
  *
  * Time is relative to the present: cells, stamps and admissions have ages, and leases a rest. So
  * the states are finitely many although a run never ends, and the checker visits all of them.

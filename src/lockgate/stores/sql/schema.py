@@ -3,7 +3,7 @@
 A release works with a range of revisions, so that processes of two releases share one database
 during a rolling upgrade and after a rollback. Revisions expand first and contract a release later;
 each declares the oldest revision whose release still works with its tables (see
-``docs/design/0021-support-a-range-of-schema-revisions.md``).
+``docs/design/archive/0021-support-a-range-of-schema-revisions.md``).
 
 Alembic applies the revisions. It records them in lockgate's version table, separate from the
 application's.

@@ -27,7 +27,7 @@
 -- units of the lease that was granted.
 -- All windows are charged or none is (W9). A function with these arguments and results would read
 -- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
--- docs/design/0010-redis-admission-is-one-script.md).
+-- docs/design/archive/0010-redis-admission-is-one-script.md).
 
 -- The tag: FORMAT, WIDE more where counts take 7 bytes, LEASED more with leases, and 256 a window.
 -- include: window_state.lua

@@ -2,7 +2,7 @@
 
 A Sentinel that fails over tells its subscribers 50 to 100 ms before it makes a replica a primary.
 From then on no call is sent until a majority names the new primary: writes that the old one takes
-meanwhile are lost, and none of them is a store's (docs/design/0018).
+meanwhile are lost, and none of them is a store's (docs/design/archive/0018).
 """
 
 import asyncio
