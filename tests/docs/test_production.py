@@ -417,7 +417,7 @@ def test_prose_and_messages_name_arguments_that_a_gate_has() -> None:
     named = {
         (each.group(), file.name)
         for file in files
-        if file.parent.name != "design"  # Records of the time when they were written.
+        if file.parent.name != "archive"  # Records of the time when they were written.
         for each in call.finditer(file.read_text())
         if each.group(2) not in signature(classes[each.group(1)]).parameters
     }
