@@ -50,7 +50,7 @@ MONTHS = {
     "pro": Limit("pro-tokens-a-month", "50000000/month"),
 }
 # The limits of the models bound the requests, so the plans have no limits of their own.
-PLANS = [Plan(name, rpm=None, rph=None, rpd=None, concurrent=None) for name in MONTHS]
+PLANS = [Plan(name) for name in MONTHS]
 LIMITS = [one for model in MODELS.values() for one in (model.requests, model.input, model.output)]
 
 gate = Gate(
@@ -58,7 +58,7 @@ gate = Gate(
     brand="acme",
     peppers=[os.environ["LOCKGATE_PEPPER"].encode()],
     catalogue=Catalogue.of([model.scope for model in MODELS.values()]),
-    plans=PlanBook(PLANS, custom=[], default="starter"),
+    plans=PlanBook(PLANS, custom=[]),
     store_options=StoreOptions(hold_limits=[*LIMITS, *MONTHS.values()]),
 )
 PATIENCE = httpx.Timeout(5, read=30)

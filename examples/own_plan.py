@@ -18,10 +18,9 @@ from lockgate.wsgi import protect
 plans = PlanBook(
     [
         Plan("hobby", rpm=5, rph=50, rpd=200, concurrent=1),
-        Plan("studio", rpm=600, rph=None, rpd=100_000, concurrent=20),
+        Plan("studio", rpm=600, rpd=100_000, concurrent=20),
     ],
     custom=[],
-    default="hobby",
 )
 gate = Gate(
     os.environ.get("LOCKGATE_STORE", "memory://"),

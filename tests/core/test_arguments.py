@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 from pydantic import HttpUrl, SecretBytes, SecretStr
 
-from lockgate import Gate, Registration, UsageHistory
+from lockgate import (
+    Gate,
+    ImportedKeyFormat,
+    Limit,
+    Plan,
+    PlanBook,
+    Registration,
+    Rule,
+    UsageHistory,
+)
 from lockgate.errors import ConfigurationError
 from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.services.leaks.leak_reports import LeakReports
@@ -19,10 +28,15 @@ from lockgate.sessions.jwt import JwtSessions
 SECRET = "q8Hd02Xb7sPz4LmNv1RtYk6WcJf9AeGu"
 CLASSES: dict[Callable[..., object], dict[str, Any]] = {
     Gate: {"brand": "acme"},
+    ImportedKeyFormat: {"name": "old", "pattern": "(?P<handle>a{8})b", "schemes": ["sha256"]},
     JwtSessions: {"keys": "https://id.example/jwks", "issuer": "me", "audience": "it"},
     KeyOptions: {},
     LeakReports: {"keys": dict},
+    Limit: {"name": "export", "rates": "3/hour"},
+    Plan: {"name": "free"},
+    PlanBook: {},
     Registration: {"session_secrets": [SECRET]},
+    Rule: {},
     SignedCookie: {"secrets": [SECRET]},
     StepUp: {"check": bool},
     StoreOptions: {},
@@ -98,6 +112,11 @@ def test_values_of_a_kind_that_fits_are_taken() -> None:
         (KeyOptions, "public_url", r"as Gate\(web_options=WebOptions\(public_url="),
         (WebOptions, "brand", r"it is in Gate, as Gate\(brand="),
         (StoreOptions, "dead_line", "write 'deadline'"),
+        (Plan, "rpmm", "write 'rpm'"),
+        (Plan, "cost", r"it is in Rule, as Rule\(cost="),
+        (Limit, "rate", "write 'rates'"),
+        (Rule, "limit", "write 'limits'"),
+        (PlanBook, "rpm", r"it is in Plan, as Plan\(rpm="),
         (Registration, "revoke", r"as Gate\(features=\[LeakReports\(revoke="),
     ],
 )

@@ -15,9 +15,9 @@ from lockgate.starlette import requires
 
 @pytest.mark.parametrize("wrong", [5, None, b"3/hour", ["3/hour"]], ids=repr)
 def test_a_value_of_another_type_is_no_limit(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match="limit 'export'"):
+    with pytest.raises(ConfigurationError, match=r"rates is .* give text"):
         Limit("export", wrong)
-    with pytest.raises(ConfigurationError, match="name it"):
+    with pytest.raises(ConfigurationError, match=r"name is .* give text"):
         Limit(wrong, "3/hour")
     for limits in ({"export": wrong}, {"export": "3/hour", 7: "3/hour"}):
         assert read_own_limits(cast("Any", limits))[1]
@@ -49,7 +49,7 @@ def test_limits_that_are_no_list_are_told(wrong: Any) -> None:
 
 @pytest.mark.parametrize("wrong", ["no", 1, None], ids=repr)
 def test_soft_is_true_or_false(wrong: Any) -> None:
-    with pytest.raises(ConfigurationError, match=f"soft={wrong!r}"):
+    with pytest.raises(ConfigurationError, match=r"soft is .* give True or False"):
         Limit("export", "3/month", soft=wrong)
 
 

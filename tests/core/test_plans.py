@@ -193,7 +193,7 @@ def test_an_unknown_plan_or_limit_is_refused_by_name() -> None:
         ({"custom": ["enterprise", "starter"]}, "'starter' has numbers and is custom"),
         ({"default": "gold"}, "default plan 'gold' is not among the plans"),
         ({"default": "enterprise"}, r"'enterprise' is custom.* choose one of \['creator', 'free'"),
-        ({"plans": []}, "default plan 'free'"),
+        ({"plans": []}, "at least one plan"),
     ],
 )
 def test_a_book_that_contradicts_itself_is_refused(arguments: Any, match: str) -> None:
@@ -235,3 +235,19 @@ def test_a_plan_change_holds_from_the_next_call_and_keeps_counted_hits() -> None
     assert (reading.allowed, reading.remaining, reading.used) == (True, 19, (11, 11, 11))
     reading, state = hit(state, FREE.windows, now, 1)
     assert (reading.allowed, reading.remaining, reading.used) == (False, 0, (11, 11, 11))
+
+
+def test_a_plan_has_the_limits_that_it_is_given() -> None:
+    assert numbers_of(Plan("free", rpm=5)) == {
+        "rpm": 5,
+        "rph": None,
+        "rpd": None,
+        "concurrent": None,
+    }
+    assert [window.limit for window in Plan("internal").windows] == [None, None, None]
+
+
+def test_the_first_plan_of_a_book_is_its_default() -> None:
+    assert PlanBook([Plan("hobby", rpm=5), Plan("free", rpm=1)]).default.name == "hobby"
+    assert PlanBook([Plan("hobby"), Plan("free")], default="free").default.name == "free"
+    assert PlanBook().default.name == "free"

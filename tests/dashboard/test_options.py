@@ -118,7 +118,10 @@ def test_every_text_is_used_by_a_page() -> None:
         ({"messages": {"keys.tittle": "x"}}, "keys.tittle"),
         ({"messages": {"usage.of": "{used} of {most}"}}, "most"),
         ({"messages": {"usage.of": "{used.real"}}, "malformed"),
-        ({"colour": "#ffffff"}, "colour"),
+        ({"colour": "#ffffff"}, "dashboard() has no argument 'colour'"),
+        ({"langauge": "de"}, "write 'language'"),
+        ({"home": 3}, "home is of the type int: give text"),
+        ({"operator": True}, "operator is of the type bool: give a function"),
     ],
 )
 def test_a_malformed_option_is_found_when_the_dashboard_is_made(

@@ -5,6 +5,7 @@ from copy import copy
 from typing import Final, Literal
 
 from ..errors import ConfigurationError
+from .arguments import checks_arguments
 from .limits import Limit, check_limits
 from .plans import is_whole
 from .scopes import Requirement, requirement
@@ -16,6 +17,7 @@ SlotUse = bool | Literal["background"]
 """Whether a request holds a slot: until its response is complete, or its background tasks too."""
 
 
+@checks_arguments
 class Rule:
     """The credentials that a request must show, and the cost that it is charged.
 

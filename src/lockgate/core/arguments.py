@@ -86,12 +86,10 @@ def refuse_unknown(owner: str, names: Sequence[str], given: Iterable[str]) -> No
 
 
 def _places(name: str) -> Iterator[str]:
-    """Yield what to write for an argument of another class, or for a class by its name."""
+    """Yield what to write for an argument of another class."""
     for kind in _CHECKED:
         if name in _parameters(kind):
             yield f"it is in {kind.__name__}, as {_way(kind, f'{name}=...')}"
-        elif name == re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower():
-            yield f"write {_way(kind, '...')}"
 
 
 def _way(kind: type, inside: str) -> str:
@@ -111,9 +109,13 @@ def _way(kind: type, inside: str) -> str:
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
-    """Return what to write for a name that no class has."""
+    """Return what to write for the name of a class, or for a misspelled one."""
     others = [other for kind in _CHECKED for other in _parameters(kind)]
-    near = get_close_matches(name, [*names, *others], 1)
+    near = get_close_matches(name, names, 1, 0.8)
+    for kind in () if near else _CHECKED:
+        if name == re.sub(r"(?<=.)(?=[A-Z])", "_", kind.__name__).lower():
+            return f"write {_way(kind, '...')}"
+    near = near or get_close_matches(name, [*names, *others], 1)
     if not near:
         return f"choose from {', '.join(names)}"
     place = "" if near[0] in names else f", {next(_places(near[0]))}"

@@ -17,6 +17,7 @@ from hmac import compare_digest
 from typing import Final
 
 from ..errors import ConfigurationError
+from .arguments import checks_arguments
 from .digests import Digest, Digester, Peppers
 from .key_format import Token
 
@@ -54,6 +55,7 @@ _SPANS_AT_MOST: Final = 2
 _LONGEST_DIGEST: Final = 255
 
 
+@checks_arguments
 class ImportedKeyFormat:
     """The format of another system's keys, and its digest schemes.
 
@@ -90,7 +92,7 @@ class ImportedKeyFormat:
                 f"The name {name!r} of a legacy system: use 1 to 20 of a-z, 0-9 and '-'."
             )
         unknown = set(schemes) - FAST.keys() - SLOW
-        if isinstance(schemes, str) or unknown or not schemes:
+        if unknown or not schemes:
             known = ", ".join([*FAST, *sorted(SLOW)])
             raise ConfigurationError(f"The schemes of {name!r} are a list of some of: {known}.")
         fast = [scheme for scheme in FAST if scheme in schemes]

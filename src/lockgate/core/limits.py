@@ -17,9 +17,10 @@ from functools import lru_cache
 from typing import Any, Final, Literal, cast, get_args
 
 from ..errors import ConfigurationError
+from .arguments import checks_arguments
 from .limit_windows import LimitWindows, grain_of
 from .periods import FIRST, Quota, Starts, is_day, read_zone
-from .rates import Rate, as_text, read_rates
+from .rates import Rate, read_rates
 from .sliding_window import Window
 from .timestamps import SECOND
 
@@ -35,6 +36,7 @@ OwnLimits = tuple[tuple[str, str], ...]
 """The names and rates of the limits of a key itself, in the order of the names."""
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A further limit for some requests, beside the plan of their organization (D40).
@@ -81,7 +83,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         """Check the arguments, and compute the windows once for all requests."""
-        if not NAME.fullmatch(as_text(self.name)):
+        if not NAME.fullmatch(self.name):
             raise ConfigurationError(
                 f"The limit {self.name!r}: name it with at most 64 of a-z, 0-9, '-' and '_', a "
                 "letter first."
@@ -91,14 +93,7 @@ class Limit:
                 f"The limit {self.name!r} is by {self.by!r}: use 'organization', 'key', 'address', "
                 "'user' or a function of the request."
             )
-        if not isinstance(self.soft, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
-            raise ConfigurationError(
-                f"The limit {self.name!r} has soft={self.soft!r}: write soft=True for a quota that "
-                "admits more than its limit, or leave it out."
-            )
-        if self.resolution is not None and (
-            type(self.resolution) is not int or not 1 <= self.resolution <= 3600
-        ):
+        if self.resolution is not None and not 1 <= self.resolution <= 3600:
             raise ConfigurationError(
                 f"The resolution of limit {self.name!r} is a whole number from 1 to 3600, or None."
             )

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple, TypeGuard, cast
 
 from ..errors import ConfigurationError
+from .arguments import checks_arguments
 from .bounded_dict import BoundedDict
 from .limits import NAME, Limit, check_limits, check_names
 from .sliding_window import LARGEST, Window
@@ -27,14 +28,16 @@ ID_MAX_LENGTH: Final = 128
 """Characters of an id of an organization, a job or an owner (D36)."""
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The limits of an organization: requests per minute, hour and day, and concurrent jobs.
 
-    A limit is a whole number from 0 to 2**53 - 1, or None for no limit. A busy window
-    is divided into ``resolution`` parts: capacity may return late by less than span / resolution,
-    never early. None stores every hit and is always exact (D21). Each request of an organization on
-    the plan is charged for the named ``limits`` as well (D40).
+    A limit is a whole number from 0 to 2**53 - 1; None, the default, is no limit (D25), so a plan
+    that has a name only admits every request of a valid key. A busy window is divided into
+    ``resolution`` parts: capacity may return late by less than span / resolution, never early. None
+    stores every hit and is always exact (D21). Each request of an organization on the plan is
+    charged for the named ``limits`` as well (D40).
 
     Raises:
         ConfigurationError: the name is not lower-case, a limit is not a whole number, or the named
@@ -42,10 +45,10 @@ class Plan:
     """
 
     name: str
-    rpm: int | None
-    rph: int | None
-    rpd: int | None
-    concurrent: int | None
+    rpm: int | None = None
+    rph: int | None = None
+    rpd: int | None = None
+    concurrent: int | None = None
     resolution: int | None = DEFAULT_RESOLUTION
     limits: tuple[Limit, ...] = ()
     windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
@@ -155,13 +158,17 @@ def is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and 1 <= len(value) <= ID_MAX_LENGTH
 
 
+@checks_arguments
 class PlanBook:
     """The plans of a service: standard plans, custom plans, and the default plan.
 
     Args:
         plans: the plans with limits.
         custom: names of plans without limits; an organization on one has all four itself (D25).
-        default: the name of the plan of organizations without one.
+        default: the name of the plan of organizations without one; None: the first of ``plans``.
+
+    Raises:
+        ConfigurationError: two plans have one name, or the default plan has no numbers.
     """
 
     def __init__(
@@ -169,22 +176,23 @@ class PlanBook:
         plans: Iterable[Plan] = (FREE, STARTER, CREATOR),
         *,
         custom: Iterable[str] = ("enterprise",),
-        default: str = "free",
+        default: str | None = None,
     ) -> None:
         self._plans: dict[str, Plan] = {}
         for plan in plans:
             if plan.name in self._plans:
                 raise ConfigurationError(f"Two plans are called {plan.name!r}: rename one.")
             self._plans[plan.name] = plan
-        if isinstance(custom, str):
-            raise ConfigurationError(f"The custom plans are a list of names: [{custom!r}].")
         self._custom = frozenset(custom)
         for name in self._custom:
             _check_name(name)
         if both := self._custom & self._plans.keys():
             raise ConfigurationError(
-                f"Plan {min(both)!r} has numbers and is custom: take it out of one list."
+                f"Plan {min(both)!r} has numbers and is custom: give custom= without it."
             )
+        if not self._plans:
+            raise ConfigurationError("A plan book has at least one plan: PlanBook([Plan('free')]).")
+        default = next(iter(self._plans)) if default is None else default
         if default not in self._plans:
             why = "is custom" if default in self._custom else "is not among the plans"
             raise ConfigurationError(

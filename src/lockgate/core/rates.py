@@ -31,18 +31,13 @@ class Rate(NamedTuple):
     """The kind of period; None: a sliding window."""
 
 
-def as_text(value: object) -> str:
-    """Return a value that should be a text; of any other type one that no rule reads."""
-    return value if isinstance(value, str) else f"<{value!r}>"
-
-
 def read_rates(text: str, what: str) -> list[Rate]:
     """Return the rates of a text.
 
     Raises:
         ConfigurationError: the text cannot be read; ``what`` begins the message.
     """
-    rates = [_read_rate(part, what) for part in re.split(r"[;,|]", as_text(text))]
+    rates = [_read_rate(part, what) for part in re.split(r"[;,|]", text)]
     if len({rate.unit or rate.span for rate in rates}) < len(rates):
         raise ConfigurationError(f"{what} has two rates for one span: {text!r}. Take one out.")
     return rates

@@ -15,6 +15,7 @@ except ModuleNotFoundError as missing:
         "lockgate.dashboard needs jinja2: pip install 'lockgate[dashboard]'", name=missing.name
     ) from missing
 
+from ..core.arguments import check_arguments, refuse_unknown
 from ..core.timestamps import MINUTE
 from ..errors import ConfigurationError, Header
 from ..gate import Gate
@@ -78,11 +79,8 @@ class Site:
                 "The pages of a dashboard are for browsers, which present sessions by a cookie: "
                 "the gate accepts sessions in Authorization only."
             )
-        if unknown := options.keys() - Options.__annotations__.keys():
-            raise ConfigurationError(
-                f"A dashboard has no option {min(unknown)!r}: choose from "
-                f"{', '.join(Options.__annotations__)}."
-            )
+        refuse_unknown("dashboard()", tuple(Options.__annotations__), options)
+        check_arguments(Options, options)
         self.gate: Final = gate
         self.brand: Final = brand_of(gate.format.brand, **options)
         self.texts: Final = texts_of(**options)
