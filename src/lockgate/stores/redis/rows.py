@@ -335,8 +335,8 @@ class Rows(Histories, Cache):
         ]
         for write_ in commit.writes:
             values += _written(write_)
-        older = None
-        if not commit.voids:
+        older, voids = None, commit.voids
+        if not voids:
             answer = await self._ask(place.call(_COMMIT, *values), commit.owner)
         else:
             try:
@@ -349,7 +349,7 @@ class Rows(Histories, Cache):
         verdict, at, ended, *usage = cast(list[bytes], answer)
         if verdict != b"done":
             return Outcome(cast(CommitVerdict, verdict.decode()), int(at))
-        if commit.voids:
+        if voids:
             await self._count_change_of(commit.owner, older)
         rows = zip(commit.writes, usage, strict=True)
         return Outcome(
@@ -386,11 +386,11 @@ class Rows(Histories, Cache):
                 elif isinstance(new, Account) and old is None:
                     claims.append(await self._claim_for_account(new))
             for old, _, new, _ in commit.writes:
-                place = self._names.place(commit.owner)
-                for name in self._hints(new) - self._hints(old):
+                for name in self._hints(new, old):
                     if (name, commit.owner) in self._entered:
                         continue  # By an attempt before this one, which must not lose every race.
-                    present = await self._time(place.slot) if now is None else now
+                    slot = self._names.place(commit.owner).slot
+                    present = await self._time(slot) if now is None else now
                     at = _hinted_at(cast(Account, stamped(new, present)))
                     # An account that exists keeps the instant at which it was entered.
                     await self._ask(_enter(name, at, commit.owner, b"NX"))
@@ -403,15 +403,18 @@ class Rows(Histories, Cache):
     async def _leave_hints(self, commit: Commit, rows: Sequence[Row | None]) -> None:
         """Set right the hints of the accounts that a commit has written."""
         for (old, _, _, _), row in zip(commit.writes, rows, strict=True):
-            for name in self._hints(row) - self._hints(old):
+            for name in self._hints(row, old):
                 await self._ask(_enter(name, _hinted_at(cast(Account, row)), commit.owner))
-            for name in self._hints(old) - self._hints(row):
+            for name in self._hints(old, row):
                 await self._ask(_leave(name, commit.owner))
 
-    def _hints(self, row: Row | None) -> set[bytes]:
-        """Return the names of the indexes in other slots that an account is in."""
+    def _hints(self, row: Row | None, beside: Row | None) -> set[bytes]:
+        """Return the names of the indexes in other slots that an account is in, and in another
+        state is not."""
         if not isinstance(row, Account):
             return set()
+        if isinstance(beside, Account) and row.claimed_by == beside.claimed_by:
+            return set()  # Its e-mail stays the same (``commit.lua``).
         if row.claimed_by is not None:
             return {self._names.user(row.claimed_by)}
         return {self._names.email(row.billing_email), self._names.reviews}

@@ -14,32 +14,29 @@
 -- include: key_records.lua
 -- include: change.lua
 
-local MADE, MADE_AT_MOST, MADE_FOR = 'made', 16, 60000000
-local STAMP = '-1'
+local MADE, MADE_AT_MOST, MADE_FOR = 'made', 1024, 60000000
+local STAMP, AT_ONCE = '-1', 1000
 
--- Return each commit that was made lately: its id, its instant and the keys that it ended.
-local function commits()
-  return string.gmatch(redis.call('HGET', KEYS[1], MADE) or '', '(%x+) (%d+) (%d+)')
-end
+-- The commits that were made lately, the latest first: of each a space, its id, its instant and the number
+-- of keys that it ended. Only the end of the last one may be cut off.
 
 -- Return the instant of the commit with an id, and the keys that it ended; nil if it was not made lately.
 local function made_before(id)
-  for one, at, ended in commits() do
-    if one == id then
-      return at, ended
-    end
+  local made = redis.call('HGET', KEYS[1], MADE) or ''
+  local _, last = string.find(made, ' ' .. id .. ':', 1, true)
+  if last then
+    return string.match(made, '^(%d+):(%d+);', last + 1)
   end
 end
 
 -- Remember a commit, and the latest ones before it.
 local function remember(id, now, ended)
-  local made = { id .. ' ' .. whole_number(now) .. ' ' .. ended }
-  for one, at, keys in commits() do
-    if #made < MADE_AT_MOST and tonumber(at) > now - MADE_FOR then
-      made[#made + 1] = one .. ' ' .. at .. ' ' .. keys
-    end
+  local made = redis.call('HGET', KEYS[1], MADE) or ''
+  if now - (tonumber(string.match(made, ':(%d+)')) or 0) > MADE_FOR then
+    made = ''
   end
-  redis.call('HSET', KEYS[1], MADE, table.concat(made, ' '))
+  made = ' ' .. id .. ':' .. whole_number(now) .. ':' .. ended .. ';' .. made
+  redis.call('HSET', KEYS[1], MADE, string.sub(made, 1, MADE_AT_MOST))
   redis.call('PERSIST', KEYS[1])
 end
 
@@ -68,14 +65,31 @@ end
 
 -- Revoke all live keys; return their number.
 local function revoke_all(now)
-  local live = redis.call('ZRANGEBYLEX', KEYS[2], '(' .. place(now, '\255'), '+')
-  for _, member in ipairs(live) do
-    local id = string.sub(member, 17)
-    local record = redis.call('HGET', KEYS[1], KEY .. id)
-    local created, expires, _, rest = string.match(record, '^(%S*) (%S*) (%S*) (.*)$')
-    write_key(id, record, table.concat({ created, expires, whole_number(now), rest }, ' '))
+  local first, at, number = '(' .. place(now, '\255'), whole_number(now), 0
+  local live = redis.call('ZRANGEBYLEX', KEYS[2], first, '+')
+  redis.call('ZREMRANGEBYLEX', KEYS[2], first, '+')
+  for from = 1, #live, AT_ONCE do
+    local ids, fields, records, members = {}, {}, {}, {}
+    for one = from, math.min(from + AT_ONCE - 1, #live) do
+      ids[#ids + 1] = string.sub(live[one], 17)
+      fields[#fields + 1] = KEY .. ids[#ids]
+    end
+    for one, record in ipairs(redis.call('HMGET', KEYS[1], unpack(fields))) do
+      if is_live(record, now) then
+        records[#records + 1] = fields[one]
+        records[#records + 1] = string.gsub(record, '^(%S* %S* )', '%1' .. at, 1)
+        members[#members + 1], members[#members + 2] = 0, place(now, ids[one])
+      else -- It ended while a slot moved, before it was moved in the indexes.
+        write_key(ids[one], record, record)
+      end
+    end
+    if #members > 0 then
+      redis.call('HSET', KEYS[1], unpack(records))
+      redis.call('ZADD', KEYS[4], unpack(members))
+      number = number + #members / 2
+    end
   end
-  return #live
+  return number
 end
 
 -- Write rows if each is as expected.
@@ -192,7 +206,7 @@ local function remove_unused()
   for field = 1, #all, 2 do
     local kind = string.sub(all[field], 1, #KEY)
     if kind == KEY then
-      latest = math.max(latest, tonumber((string.match(all[field + 1], RECORD))))
+      latest = math.max(latest, tonumber((string.match(all[field + 1], '^%S*'))))
       fields[#fields + 1] = all[field]
       keys = keys + 1
     elseif kind == USAGE then

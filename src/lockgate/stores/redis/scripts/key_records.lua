@@ -8,7 +8,6 @@
 --
 -- include: change_log.lua
 
-local RECORD = '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$'
 local KEY, USAGE = 'key ', 'use '
 local LATEST = 9007199254740991
 
@@ -19,7 +18,7 @@ end
 
 -- Return when the key of a record expires, when it was revoked as text, and when it was created.
 local function times_of(record)
-  local created, expires, revoked = string.match(record, RECORD)
+  local created, expires, revoked = string.match(record, '^(%S*) (%S*) (%S*)')
   return expires == '' and LATEST or tonumber(expires), revoked, tonumber(created)
 end
 
