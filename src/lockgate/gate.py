@@ -726,17 +726,18 @@ class Gate:
             )
         known = check_names((*self._limits.values(), *limits))
         self.holds.refuse_names(known.values())
-        check_names((*self.plans.limits.values(), *known.values()))
+        for one in self.plans.limits:
+            check_names((one, known.get(one.name, one)))
         if len(known) > len(self._limits):
             self._limits = known
 
     @property
-    def limits(self) -> Mapping[str, Limit]:
-        """The named limits of all plans and rules of this process, by name."""
-        return {**self.plans.limits, **self._limits}
+    def limits(self) -> tuple[Limit, ...]:
+        """The named limits of all plans and rules of this process."""
+        return tuple(dict.fromkeys((*self.plans.limits, *self._limits.values())))
 
     def _known_limits(self) -> Iterable[Limit]:
-        return self.limits.values()
+        return self.limits
 
     def _limits_of_rules(self) -> Iterable[Limit]:
         return self._limits.values()

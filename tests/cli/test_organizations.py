@@ -299,9 +299,9 @@ def test_the_pages_of_a_users_keys_have_all_of_them(capsys: Said) -> None:
     [
         (["orgs", "create"], 2, "ORGANIZATION"),
         (["orgs", "create", "org_1", "--email", "a@example.com"], 2, "--agent"),
-        (["orgs", "create", "--email", "a@example.com", "--agent", "b"], 2, "registration"),
+        (["orgs", "create", "--email", "a@example.com", "--agent", "b"], 2, "Registration("),
         (["orgs", "create", "org_1", "--plan", "nope"], 2, "nope"),
-        (["orgs", "claim", "org_1", "user_1"], 2, "registration"),
+        (["orgs", "claim", "org_1", "user_1"], 2, "Registration("),
         (["orgs", "list", "--limit", "0"], 1, "Use 1 to 1000."),
         (["orgs", "list", "--cursor", "*"], 1, "cursor"),
         (["orgs", "limits", "org_1", "--clear", "nope"], 2, "nope"),

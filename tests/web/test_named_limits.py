@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -503,10 +502,33 @@ def test_a_limit_of_a_plan_and_one_of_a_rule_with_its_name_are_written_alike() -
     rules = {"GET /a": Rule(limits=[Limit("all-exports", "9/minute")])}
     with pytest.raises(ConfigurationError, match="Two limits are called 'all-exports'"):
         asgi.protect(Starlette(), gate, rules=rules)
-    plan = Plan("free", rpm=1, rph=1, rpd=1, concurrent=1, limits=(EXPORT,))
-    other = replace(plan, name="other", limits=(Limit("export", "4/hour"),))
+    by_key = Limit("export", "4/hour", by="key")
+    with pytest.raises(ConfigurationError, match="by organization and by key: rename one"):
+        PlanBook([Plan("free", limits=(EXPORT,)), Plan("pro", limits=(by_key,))])
+
+
+def test_a_limit_of_one_name_has_other_numbers_in_each_plan_D40() -> None:
+    """The count is kept when the plan changes (W13); a rule cannot name such a limit."""
+    more = Limit("export", "5/hour")
+    book = PlanBook([Plan("free", limits=(EXPORT,)), Plan("pro", limits=(more,))])
+    service = Service(plans=book)
+    gate, key = service.gate, service.keys[0]
+    for _ in range(3):
+        run(gate.authenticate(key))
+    with pytest.raises(RateLimitExceeded) as refused:
+        run(gate.authenticate(key))
+    assert (refused.value.limit_name, refused.value.limit) == ("export", 3)
+    run(gate.organizations.place("org_1", "pro"))
+    (shown,) = run(gate.named_usage("org_1"))
+    assert (shown.name, shown.used, shown.limit) == ("export", 3, 5)
+    for _ in range(2):
+        run(gate.authenticate(key))
+    with pytest.raises(RateLimitExceeded) as refused:
+        run(gate.authenticate(key))
+    assert (refused.value.limit, refused.value.used) == (5, 5)
+    assert [w.limit for one in run(gate.explain("org_1")).limits for w in one.windows] == [5]
     with pytest.raises(ConfigurationError, match="Two limits are called 'export'"):
-        PlanBook([plan, other], custom=[])
+        asgi.protect(Starlette(), gate, rules={"GET /a": Rule(limits=[EXPORT])})
 
 
 def test_a_limit_of_a_key_that_a_later_release_wrote_refuses_and_keeps_the_list_readable() -> None:

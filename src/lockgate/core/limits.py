@@ -43,7 +43,8 @@ class Limit:
 
     Args:
         name: 1 to 64 of ``a-z``, ``0-9``, ``-`` and ``_``, a letter first. Rules with the same
-            name share one count, and must write the limit alike.
+            name share one count, and must write the limit alike; the limits of plans may differ in
+            their numbers.
         rates: one or several rates, separated by ``;``, ``,`` or ``|``, in the grammar of limits,
             slowapi and Flask-Limiter: ``"3/hour"``, ``"100 per minute"``, ``"1/15 minutes"``,
             ``"5/second;100/day"``. Each is an exact sliding window of a second to a day. Calendar

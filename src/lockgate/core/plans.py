@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, TypeGuard, cast
 from ..errors import ConfigurationError
 from .arguments import checks_arguments
 from .bounded_dict import BoundedDict
-from .limits import NAME, Limit, check_limits, check_names
+from .limits import NAME, Limit, check_limits
 from .sliding_window import LARGEST, Window
 from .temporary_limits import LimitsInForce, TemporaryLimit, in_force, told_apart, with_temporary
 from .thresholds import lowest_marks
@@ -120,6 +120,23 @@ def _check_name(name: str) -> None:
         )
 
 
+def _limits_of(plans: Iterable[Plan]) -> tuple[Limit, ...]:
+    """Return the different named limits of plans.
+
+    Raises:
+        ConfigurationError: two of one name count for different subjects.
+    """
+    limits = tuple(dict.fromkeys(limit for plan in plans for limit in plan.limits))
+    subjects: dict[str, Limit] = {}
+    for limit in limits:
+        if subjects.setdefault(limit.name, limit).by != limit.by:
+            raise ConfigurationError(
+                f"Two plans have the limit {limit.name!r}, by {subjects[limit.name].by} and by "
+                f"{limit.by}: rename one. Limits of one name may have other numbers in each plan."
+            )
+    return limits
+
+
 def check_limit(what: str, limit: object) -> None:
     """Refuse a limit that is neither None nor a whole number from 0 to 2**53 - 1."""
     if limit is not None and not (is_whole(limit) and 0 <= limit <= LARGEST):
@@ -201,8 +218,8 @@ class PlanBook:
             )
         self.default: Final = self._plans[default]
         """The plan of organizations without one."""
-        self.limits: Final = check_names(one for p in self._plans.values() for one in p.limits)
-        """The named limits of all plans, by name."""
+        self.limits: Final = _limits_of(self._plans.values())
+        """The different named limits of all plans. Those of one name differ by plan (D40)."""
         self._resolved = BoundedDict[tuple[str, tuple[tuple[str, int | None], ...]], Plan](
             _RESOLVED_AT_MOST
         )

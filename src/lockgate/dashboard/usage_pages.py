@@ -70,7 +70,7 @@ def named_meters(
 
 async def meters_of_key(visit: Visit, key: ApiKey) -> list[dict[str, Any]]:
     """Return the windows of a key's limits, and of the named limits by key, as meters."""
-    limits = *visit.gate.limits.values(), *visit.gate.holds.limits.values()
+    limits = *visit.gate.limits, *visit.gate.holds.limits.values()
     if not (key.limits or any(limit.by == "key" for limit in limits)):
         return []
     return named_meters(visit, await visit.gate.explain(visit.owner, key.id), "key")
