@@ -658,7 +658,7 @@ class Gate:
             principal = Principal(organization, None, session, plan, _UNREAD)
             if charged:
                 named = bound(limits + plan.limits, None) if limits or plan.limits else None
-                principal = await self.charge(principal, plan.windows, named, cost, str, "")
+                principal = await self.charge_windows(principal, plan.windows, named, cost, str, "")
             else:
                 principal = principal._replace(reading=await self._peek(organization, plan))
         lacking = None if requires is None else requires.lacking(session.scopes)
@@ -667,7 +667,7 @@ class Gate:
         self._admitted(plan.name)
         return principal
 
-    async def charge(
+    async def charge_windows(
         self,
         principal: Principal,
         windows: tuple[Window, ...],
@@ -934,6 +934,26 @@ class Gate:
         where the store does not suit the kind of block.
         """
         return self.holds.hold(caller, units, seconds=seconds)
+
+    async def charge(self, caller: Caller, units: Mapping[Limit, int]) -> None:
+        """Charge units of named limits that are known once the work is done, such as tokens::
+
+            await gate.charge(caller, {TOKENS: answer.tokens})
+
+        It counts with the holds of these limits; :meth:`hold` takes units before the work.
+
+        Args:
+            caller: the calling principal, or the organization's id.
+            units: the units by limit. All are charged, or none is.
+
+        Raises:
+            RateLimitExceeded: the units do not fit a limit, so none is charged.
+            InvalidRequest: the organization's id is malformed.
+            ConfigurationError: as for :meth:`gate.holds.take()
+                <lockgate.services.reservations.holds.Holds.take>`.
+            StoreUnavailable: the store did not answer.
+        """
+        await self.holds.charge(caller, units)
 
     def pair(self, face: Literal["async", "sync"]) -> None:
         """Check the I/O modes of the store and the session verifier against an adapter's.

@@ -255,7 +255,7 @@ class Guard(GuardedRoutes):
         """Charge a principal's organization; return the principal with the new reading."""
         plan, key = principal.plan, principal.key
         named = bound(plan.limits, None if key is None else key.id, key.limits if key else ())
-        return await self.gate.charge(
+        return await self.gate.charge_windows(
             principal, plan.windows, named, cost, self._address_of, caller
         )
 
@@ -266,7 +266,9 @@ class Guard(GuardedRoutes):
         more = tuple(limit for limit in rule.charged if limit not in charged)
         named = bound(more, None if principal.key is None else principal.key.id)
         if named is not None:
-            await self.gate.charge(principal, (), named, rule.cost, self._address_of, caller)
+            await self.gate.charge_windows(
+                principal, (), named, rule.cost, self._address_of, caller
+            )
 
     def _check_method(self, rule: Rule, principal: Principal, caller: RequestView) -> None:
         if rule.allow is None:

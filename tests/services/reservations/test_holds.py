@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from lockgate import ConfigurationError, Event, Gate, Limit, MemoryStore, Principal, run
+from lockgate import (
+    ConfigurationError,
+    Event,
+    Gate,
+    Limit,
+    MemoryStore,
+    Principal,
+    UsageHistory,
+    run,
+)
 from lockgate.core.hold_ids import HoldId
 from lockgate.core.holds import HoldAction, HoldAnswer
 from lockgate.core.sealed_texts import TextSeal
@@ -729,3 +738,50 @@ def test_open_and_closed_mean_for_holds_what_they_mean_for_requests() -> None:
     store.away = True
     with pytest.raises(StoreUnavailable):
         bench.fits(1)
+
+
+# --- units that are known late ------------------------------------------------------------------
+
+
+def test_units_that_are_known_late_are_charged_all_or_none() -> None:
+    bench = Bench(usage_history=UsageHistory())
+    caller = run(bench.gate.authenticate(run(bench.gate.keys.create("org_1", "ci")).text))
+    run(bench.gate.charge(caller, {TOKENS: 60, OUTPUT: 40}))
+    assert bench.fits(40) and not bench.fits(41)
+    with pytest.raises(RateLimitExceeded) as refused:
+        run(bench.gate.charge(caller, {TOKENS: 1, OUTPUT: 11}))
+    assert (refused.value.limit_name, refused.value.used, refused.value.limit) == ("output", 40, 50)
+    assert bench.fits(40)
+    run(bench.gate.charge("org_1", {TOKENS: 40}))
+    assert not bench.fits(1)
+    usage = run(bench.gate.usage("org_1", caller.key.id if caller.key else None))
+    assert usage.used == {"tokens": 60, "output": 40}
+
+
+def test_a_charge_counts_with_the_holds_of_its_limits() -> None:
+    bench = Bench()
+    taken = run(bench.gate.holds.take("org_1", {TOKENS: 90}))
+    with pytest.raises(RateLimitExceeded):
+        run(bench.gate.charge("org_1", {TOKENS: 11}))
+    run(bench.gate.holds.settle(taken.id, 5))
+    run(bench.gate.charge("org_1", {TOKENS: 95}))
+    assert not bench.fits(1)
+
+
+@pytest.mark.parametrize("units", [{}, {TOKENS: 0}, {TOKENS: -1}, {TOKENS: True}, TOKENS])
+def test_a_charge_of_no_units_is_a_mistake(units: Any) -> None:
+    with pytest.raises(ConfigurationError):
+        run(Bench().gate.charge("org_1", units))
+
+
+def test_a_charge_whose_settlement_fails_is_made_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fails(id: str, used: object = None) -> bool:
+        raise StoreUnavailable
+
+    bench = Bench()
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.gate.holds, "settle", fails)
+        run(bench.gate.charge("org_1", {TOKENS: 70}))
+    assert bench.fits(30) and not bench.fits(31)

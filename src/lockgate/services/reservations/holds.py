@@ -25,6 +25,7 @@ from ...errors import (
     InvalidRequest,
     Problem,
     RateLimitExceeded,
+    StoreUnavailable,
 )
 from ...events import Events, OnceAMinute
 from ...options import StoreOptions
@@ -162,6 +163,16 @@ class Holds(Settlements):
         return TakenHold(
             id.written(self._seal), {name: by_name[name] for name in named.names}, lasts
         )
+
+    async def charge(self, caller: Caller, units: Mapping[Limit, int]) -> None:
+        """Take units and settle them as used: :meth:`Gate.charge <lockgate.Gate.charge>`."""
+        taken = await self.take(caller, units)
+        try:
+            await self.settle(taken.id)
+        except (
+            StoreUnavailable
+        ):  # They are counted, and used in full at the deadline at the latest.
+            self.late.add(taken.id, None, taken.seconds)
 
     def _refused(
         self, organization: str, key: ApiKey | None, refusal: RateLimitExceeded
