@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from threading import Thread
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event, insert, select, update
+from sqlalchemy import create_engine, delete, event, insert, select, update
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate.core.api_keys import ApiKey
 from lockgate.core.changes import LOGGED_AT_MOST, drafted_change
@@ -69,6 +71,32 @@ def test_a_revocation_is_three_round_trips(store: Borrowed, trips: list[int]) ->
     assert revoked == run(store.find(second.handle))
     assert revoked is not None
     assert revoked.revoked_at is not None
+
+
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_revocation_on_an_engine_of_the_host_is_three_round_trips(
+    store: Borrowed, trips: list[int], *, awaits: bool
+) -> None:
+    url, keys = BACKEND.admin.url, [key_of(store) for _ in range(2)]
+    engine: Any = create_async_engine(url) if awaits else create_engine(url)
+    blocking = engine.sync_engine if awaits else engine
+    event.listen(blocking, "before_cursor_execute", lambda *_: trips.append(1))
+
+    async def revoke_both() -> None:
+        hosts = SqlStore(engine, prefix=store.tables.prefix)
+        for key in keys:
+            trips.clear()
+            assert await hosts.revoke_if_live("org_1", key.id, change=REVOKED)
+        await hosts.close()
+        if awaits:
+            await engine.dispose()
+
+    if awaits:
+        asyncio.run(revoke_both())
+    else:
+        run(revoke_both())
+    assert len(trips) == 3, trips
+    blocking.dispose()
 
 
 def test_other_changes_are_few_round_trips(store: Borrowed, trips: list[int]) -> None:

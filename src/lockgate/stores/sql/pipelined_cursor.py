@@ -10,11 +10,13 @@ is locked for one round trip, not for two.
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from importlib import import_module
+from inspect import isawaitable
 from itertools import count
 from secrets import token_hex
 from typing import Any, Final, NamedTuple, cast
 
 from sqlalchemy import Connection, Dialect
+from sqlalchemy.util import await_only
 
 from .databases import OUTDATED_STATEMENT
 from .statements import Cursor, Query, Rows, Statement, Statements, Written
@@ -43,7 +45,7 @@ _COMMIT: Final = _Query(b"COMMIT")
 
 
 class PipelinedCursor(Cursor):
-    """Executes statements on the connection of psycopg's that a store keeps for its charges.
+    """Executes statements on a connection of psycopg's, which blocks or awaits.
 
     A write is sent with the next query, or with the commit. So its failure may be raised there.
 
@@ -52,13 +54,18 @@ class PipelinedCursor(Cursor):
         statements: compiled for :func:`pipelined_dialect`.
     """
 
-    __slots__ = ("_begun", "_names", "_pending", "_pgconn", "_prepared", "_psycopg", "_waiting")
+    __slots__ = (
+        *("_begun", "_names", "_pending", "_pgconn", "_prepared", "_psycopg"),
+        *("_raw", "_waiting"),
+    )
 
     def __init__(self, connection: Connection, statements: Statements) -> None:
         super().__init__(connection, statements)
         self._psycopg: Final = import_module("psycopg")
         self._waiting: Final = import_module("psycopg.waiting").Wait
-        self._pgconn: Final = self.driver.pgconn
+        raw: Any = connection.connection.driver_connection
+        self._raw: Final = raw
+        self._pgconn: Final = raw.pgconn
         # They stay as long as the driver's connection.
         self._prepared: Final[dict[bytes, bytes]] = connection.info.setdefault("lockgate", {})
         # A pooler may lead another process to the same session of the server.
@@ -126,7 +133,7 @@ class PipelinedCursor(Cursor):
             psycopg.OperationalError: the connection is lost.
         """
         pgconn, prepared = self._pgconn, self._prepared
-        never = self.driver.prepare_threshold is None
+        never = self._raw.prepare_threshold is None
         preparing: dict[int, tuple[bytes, bytes]] = {}
         expected = 1
         pgconn.enter_pipeline_mode()
@@ -144,7 +151,8 @@ class PipelinedCursor(Cursor):
                 pgconn.send_query_prepared(name, values, formats, _BINARY)
             expected += 1
         pgconn.pipeline_sync()
-        results = self.driver.wait(self._receive(expected))
+        waiting = self._raw.wait(self._receive(expected))
+        results: list[Any] = await_only(waiting) if isawaitable(waiting) else waiting
         pgconn.exit_pipeline_mode()
         ok = self._psycopg.pq.ExecStatus.COMMAND_OK
         kept: list[Any] = []
@@ -188,8 +196,8 @@ class PipelinedCursor(Cursor):
 
 def pipelined_dialect(dialect: Dialect) -> Dialect | None:
     """Return the dialect to compile for, with the placeholders of the server; None: the driver is
-    another one than psycopg, or awaits."""
-    if (dialect.name, dialect.driver, dialect.is_async) != ("postgresql", "psycopg", False):
+    another one than psycopg."""
+    if (dialect.name, dialect.driver.removesuffix("_async")) != ("postgresql", "psycopg"):
         return None
     kind: Any = type(dialect)
     numbered: Dialect = kind(paramstyle="numeric_dollar")

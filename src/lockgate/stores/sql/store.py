@@ -149,7 +149,7 @@ class SqlStore(PrimaryStore):
         self._tables = tables
         builders = database.clock, database.insert_missing, database.upsert
         self._statements = Statements(tables, engines.dialect, *builders)
-        pipelined = pipelined_dialect(engines.dialect) if engines.ours else None
+        pipelined = pipelined_dialect(engines.dialect)
         self._transactions = Transactions(
             database,
             Check(tables, database, create=engines.creates),

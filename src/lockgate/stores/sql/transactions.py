@@ -40,8 +40,7 @@ class Transactions:
         check: checks the revision of the tables.
         ledger: makes charges in a transaction.
         statements: the statements of the ledger.
-        pipelined: the same for a :class:`PipelinedCursor`; None: no connection is kept for charges
-            that could have one.
+        pipelined: the same for a :class:`PipelinedCursor`; None: no connection could have one.
         dialect: identifies exceptions of the driver.
         prune: returns work that removes a few idle rows when that is due.
         patience: seconds to retry while the database as a whole is locked.
