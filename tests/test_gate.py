@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
+from lockgate.core.api_keys import ApiKey
 from lockgate.core.digests import Digest
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.plans import LIMITS
@@ -332,7 +333,9 @@ def test_k9_dropping_a_pepper_breaks_only_the_keys_still_on_it() -> None:
 
 def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
     class NoRehash(MemoryStore):
-        async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        async def rehash_if(
+            self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+        ) -> bool:
             raise OSError
 
     store, told = NoRehash(), list[Event]()
@@ -344,7 +347,9 @@ def test_a_rehash_that_fails_still_lets_the_key_in() -> None:
 
 def test_a_rehash_that_another_process_won_emits_no_event() -> None:
     class Lost(MemoryStore):
-        async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+        async def rehash_if(
+            self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+        ) -> bool:
             return False
 
     store, told = Lost(), list[Event]()

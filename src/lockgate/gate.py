@@ -1032,7 +1032,7 @@ class Gate:
         sealed = resealed_key(key, self._peppers, new)
         try:
             with within(self._patience.seconds(self._deadline)), collecting():
-                moved = await self.store.rehash_if(key.handle, key.kept, sealed.kept)
+                moved = await self.store.rehash_if(key.handle, key.kept, sealed.kept, known=key)
         except Exception as failure:
             unavailable(self.events, failure)
             return key

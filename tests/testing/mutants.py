@@ -626,8 +626,10 @@ class StaleCacheFill(Mutant):
             self.cache[handle] = key
         return key
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        done = await super().rehash_if(handle, old, new)
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
+        done = await super().rehash_if(handle, old, new, known=known)
         self.cache.pop(handle, None)
         return done
 
@@ -814,8 +816,10 @@ class RehashRevives(Mutant):
 
     killed_by: ClassVar = {"K3", "K9"}
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        done = await super().rehash_if(handle, old, new)
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
+        done = await super().rehash_if(handle, old, new, known=known)
         if done:
             self._rows[handle] = (*self._rows[handle][:11], None, None)
         return done
@@ -1071,8 +1075,10 @@ class SealStays(Mutant):
 
     killed_by: ClassVar = {"K9"}
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
-        return await super().rehash_if(handle, old, new._replace(seal=old.seal))
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
+        return await super().rehash_if(handle, old, new._replace(seal=old.seal), known=known)
 
 
 class AnySealWillDo(Mutant):
@@ -1080,7 +1086,9 @@ class AnySealWillDo(Mutant):
 
     killed_by: ClassVar = {"K9"}
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
         row = self._rows.get(handle)
         seal = None if row is None else row[8]
         return await super().rehash_if(handle, old._replace(seal=seal), new)

@@ -263,9 +263,11 @@ class EpochOfClaims(Mutant):
         self.changes += 1
         await super().put_organization(organization, now, **options)
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
         self.changes += 1
-        return await super().rehash_if(handle, old, new)
+        return await super().rehash_if(handle, old, new, known=known)
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None, **options: Any

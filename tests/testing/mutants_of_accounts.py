@@ -121,8 +121,10 @@ class SignsInAfterAll(Mutant):
 
     killed_by: ClassVar = {"D15", "D46"}
 
-    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        found = await super().sign_in(organization, now)
+    async def sign_in(
+        self, organization: str, now: int | None = None, *, known: Account | None = None
+    ) -> Account | None:
+        found = await super().sign_in(organization, now, known=known)
         return found or await super().account(organization)
 
 
@@ -131,8 +133,10 @@ class SignsInAtLast(Mutant):
 
     killed_by: ClassVar = {"D15"}
 
-    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        found = await super().sign_in(organization, now)
+    async def sign_in(
+        self, organization: str, now: int | None = None, *, known: Account | None = None
+    ) -> Account | None:
+        found = await super().sign_in(organization, now, known=known)
         if found is not None:
             found = found._replace(signed_in_at=self.at(now))
             self._accounts.rows[organization] = tuple(found)
@@ -144,8 +148,12 @@ class SignsInByHost(Mutant):
 
     killed_by: ClassVar = {"W12"}
 
-    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
-        return await super().sign_in(organization, self.at(None) - AHEAD if now is None else now)
+    async def sign_in(
+        self, organization: str, now: int | None = None, *, known: Account | None = None
+    ) -> Account | None:
+        return await super().sign_in(
+            organization, self.at(None) - AHEAD if now is None else now, known=known
+        )
 
 
 class Removing(Mutant):

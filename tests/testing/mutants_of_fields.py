@@ -237,10 +237,12 @@ class RehashForgetsConcurrentUpdates(Mutant):
     killed_by: ClassVar = {"D43", "K3", "K7", "K9"}
     parts: ClassVar = ("keys",)
 
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
         row = self._rows.get(handle)
         gap()
-        done = await super().rehash_if(handle, old, new)
+        done = await super().rehash_if(handle, old, new, known=known)
         if done and row is not None:
             with self._lock:
                 self._rows[handle] = (*row[:6], *self._rows[handle][6:9], *row[9:])

@@ -53,7 +53,6 @@ from .rows import (
     Read,
     Summaries,
     Unused,
-    Version,
     Write,
     owner_of,
     without_usage,
@@ -163,7 +162,7 @@ class Directory(KeyStore):
         (K4).
         """
 
-        def revoked(key: ApiKey, _: int) -> ApiKey | None:
+        def revoked(key: ApiKey) -> ApiKey | None:
             return key._replace(revoked_at=STAMP) if key.revoked_at is None else None
 
         key, is_new = await self._changed(KEY_BY_ID, (organization, id), revoked, now, change)
@@ -188,11 +187,7 @@ class Directory(KeyStore):
         ``old``, or it ended. As with :meth:`revoke_if_live`, this holds on every process once the
         call has returned: no admission that starts later gets the scopes or the expiry of before.
         """
-        version = await self._version(old)
-        if version is None:
-            return False
-        write = Write(old, version, new, live=True)
-        outcome = await self._commit(old.organization, (write,), now, change=change)
+        outcome = await self._commit_if(old, (Write(old, None, new, live=True),), now, change)
         return outcome.verdict == "done"
 
     @committing
@@ -217,28 +212,28 @@ class Directory(KeyStore):
             HandleTaken: as :meth:`insert`, without a change.
             KeyLimitReached: as :meth:`insert`, without a change.
         """
-        version = await self._version(old)
-        if version is None:
-            return None
         if new.revoked_at is not None:
             new = new._replace(revoked_at=STAMP)
-        writes = Write(old, version, new, live=True), Write(None, None, _created(successor))
-        outcome = await self._commit(old.organization, writes, now, change=change, room=cap)
+        writes = Write(old, None, new, live=True), Write(None, None, _created(successor))
+        outcome = await self._commit_if(old, writes, now, change, cap)
         return _key(outcome, 1) if outcome.verdict == "done" else None
 
     @committing
-    async def rehash_if(self, handle: str, old: Digest, new: Digest) -> bool:
+    async def rehash_if(
+        self, handle: str, old: Digest, new: Digest, *, known: ApiKey | None = None
+    ) -> bool:
         """Replace digest and seal if both still are ``old``, in one atomic step (K3, K9).
 
-        The other fields stay unchanged.
+        The other fields stay unchanged. ``known`` is the key as the caller has read it.
         """
 
-        def rehashed(key: ApiKey, _: int) -> ApiKey | None:
+        def rehashed(key: ApiKey) -> ApiKey | None:
             if key.kept != old:
                 return None
             return key._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
 
-        return (await self._changed(KEY_BY_HANDLE, (handle,), rehashed)).is_changed
+        changed = await self._changed(KEY_BY_HANDLE, (handle,), rehashed, known=known)
+        return changed.is_changed
 
     @committing
     async def remove_ended(
@@ -468,26 +463,31 @@ class Directory(KeyStore):
                 removed.add(owner)
         return tuple(sorted(removed))
 
-    async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+    async def sign_in(
+        self, organization: str, now: int | None = None, *, known: Account | None = None
+    ) -> Account | None:
         """Record that the agent of an account begins a session; return the account as changed.
 
         Atomic: ``signed_in_at`` becomes ``now``, or stays if it is later. None, without a change:
-        the organization has no account, or its dashboard token was revoked.
+        the organization has no account, or its dashboard token was revoked. ``known`` is the
+        account as the caller has read it.
         """
 
-        def signed_in(account: Account, at: int) -> Account | None:
+        def signed_in(account: Account) -> Account | None:
             if account.token_revoked_at is not None:
                 return None
-            return account._replace(signed_in_at=max(at, account.signed_in_at or at))
+            return account._replace(signed_in_at=STAMP - (account.signed_in_at or 0))
 
-        account, is_changed = await self._changed(ACCOUNT, (organization,), signed_in, now)
+        account, is_changed = await self._changed(
+            ACCOUNT, (organization,), signed_in, now, known=known
+        )
         return account if is_changed else None
 
     @committing
     async def sign_out(self, organization: str) -> None:
         """Add one to ``sign_outs`` of an organization's account, if it has one; atomic."""
 
-        def signed_out(account: Account, _: int) -> Account:
+        def signed_out(account: Account) -> Account:
             return account._replace(sign_outs=account.sign_outs + 1)
 
         await self._changed(ACCOUNT, (organization,), signed_out)
@@ -498,7 +498,7 @@ class Directory(KeyStore):
         The other fields stay unchanged.
         """
 
-        def rehashed(account: Account, _: int) -> Account | None:
+        def rehashed(account: Account) -> Account | None:
             if account.kept != old:
                 return None
             return account._replace(scheme=new.scheme, digest=new.value, seal=new.seal)
@@ -522,20 +522,25 @@ class Directory(KeyStore):
         self,
         index: Index[RowT],
         prefix: tuple[str, ...],
-        decide: Callable[[RowT, int], RowT | None],
+        decide: Callable[[RowT], RowT | None],
         now: int | None = None,
         change: ChangeDraft | None = None,
+        known: RowT | None = None,
     ) -> "_Changed[RowT]":
-        """Replace the first row by what ``decide`` makes of it at an instant; None: keep it.
+        """Replace the first row by what ``decide`` makes of it; None: keep it.
+
+        A row that the caller has read is not read again, unless it has changed.
 
         Raises:
             StoreError: others changed the row each time.
         """
+        read: Read[RowT] | None = None if known is None else Read([known], [None], 0)
         for attempt in range(ATTEMPTS_AT_MOST):
-            await _step_aside(attempt)
-            read: Read[RowT] = await self.read(index.to_change, prefix, now=now)
+            if read is None:
+                await _step_aside(attempt - (known is not None))
+                read = await self.read(index.to_change, prefix)
             old = read.first
-            new = None if old is None else decide(old, read.now)
+            new = None if old is None else decide(old)
             if old is None or new is None:
                 return _Changed(old, False)
             write = Write(old, read.version, new)
@@ -544,12 +549,28 @@ class Directory(KeyStore):
                 (kept,) = outcome.rows
                 assert isinstance(kept, type(old)), "by the contract of commit"
                 return _Changed(kept, True)
+            read = None
         raise _too_often(str(prefix[0]))
 
-    async def _version(self, old: ApiKey) -> Version | None:
-        """Return the version of a key that still is as a caller has read it, else None."""
-        read = await self.read(KEY_BY_ID.to_change, (old.organization, old.id))
-        return read.version if without_usage(read.first) == without_usage(old) else None
+    async def _commit_if(
+        self,
+        old: ApiKey,
+        writes: tuple[Write, ...],
+        now: int | None,
+        change: ChangeDraft | None,
+        room: int | None = None,
+    ) -> Outcome:
+        """Commit writes, the first of them if a key still is as a caller has read it.
+
+        The store may answer ``changed`` because another release wrote the row. So it is read then.
+        """
+        outcome = await self._commit(old.organization, writes, now, change=change, room=room)
+        if outcome.verdict == "changed":
+            read = await self.read(KEY_BY_ID.to_change, (old.organization, old.id))
+            if without_usage(read.first) == without_usage(old):
+                writes = writes[0]._replace(version=read.version), *writes[1:]
+                return await self._commit(old.organization, writes, now, change=change, room=room)
+        return outcome
 
     async def _commit(
         self,

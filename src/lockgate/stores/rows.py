@@ -29,7 +29,8 @@ Version: TypeAlias = object
 R = TypeVar("R", ApiKey, Account, Organization, Change)
 
 STAMP: Final = -1
-"""In an instant of a new row: the instant of the step that commits it, by the store's clock."""
+"""In an instant of a new row: the instant of the step that commits it, by the store's clock. In
+``signed_in_at``: less by an instant that it is not to precede."""
 REMEMBERED: Final = 16
 """The latest commits of an organization whose ids a store remembers, if they were made within
 :data:`REMEMBERED_FOR`; or more."""
@@ -199,7 +200,8 @@ class Write(NamedTuple):
     old: Row | None
     """The row as it was read; None: there is none."""
     version: Version | None
-    """The version of ``old``; None for a new row."""
+    """The version of ``old``. None for a new row, and for an old one that the caller has not read:
+    then the store compares rows, and may answer ``changed`` for the same row."""
     new: Row | None
     """The row to keep; None: remove it."""
     live: bool = False
@@ -213,8 +215,8 @@ class Commit(NamedTuple):
     """The organization."""
     id: str
     """Identifies the commit (D33): a store that has made it answers a repetition as it answered
-    first, and changes nothing, as long as it remembers the id (:data:`REMEMBERED`). Hexadecimal
-    digits."""
+    first, and changes nothing, as long as it remembers the id (:data:`REMEMBERED`). At most 32
+    hexadecimal digits."""
     writes: tuple[Write, ...] = ()
     revoke_all: bool = False
     """Set ``revoked_at`` of every live key."""
@@ -349,7 +351,8 @@ def judged(
 ) -> CommitVerdict:
     """Return whether the writes of a commit can be made, ``remove_unused`` aside.
 
-    For a store whose step runs in this process, under a lock or in a transaction.
+    For a store whose step runs in this process, under a lock or in a transaction, and whose
+    versions are those of :func:`without_usage`.
 
     Args:
         commit: the commit.
@@ -367,7 +370,8 @@ def judged(
                 return "taken"
             continue
         row = new if old is None else old
-        if row is not None and version_of(row) != version:
+        expected = without_usage(old) if version is None else version
+        if row is not None and version_of(row) != expected:
             return "changed"
         if isinstance(old, ApiKey) and old.state(now) is KeyState.ACTIVE:
             stays = isinstance(new, ApiKey) and stamped_key(new, now).state(now) is KeyState.ACTIVE
@@ -398,6 +402,8 @@ def stamped(row: Row | None, now: int) -> Row | None:
             row = row._replace(created_at=now - now % MILLISECOND)
         if row.claimed_at == STAMP:
             row = row._replace(claimed_at=now)
+        if row.signed_in_at is not None and row.signed_in_at <= STAMP:
+            row = row._replace(signed_in_at=max(now, STAMP - row.signed_in_at))
         return row._replace(token_revoked_at=now) if row.token_revoked_at == STAMP else row
     return row
 
@@ -409,8 +415,6 @@ def stamped_key(key: ApiKey, now: int) -> ApiKey:
     return key._replace(revoked_at=now) if key.revoked_at == STAMP else key
 
 
-def without_usage(row: Row | None) -> Row | None:
-    """Return a row as its version sees it: a key without the usage that admissions count."""
-    if isinstance(row, ApiKey):
-        return row._replace(request_count=0, last_used_at=None)
-    return row
+def without_usage(row: Row | None) -> Version | None:
+    """Return what the version of a row depends on: of a key the fields before its usage."""
+    return row[:-2] if isinstance(row, ApiKey) else row

@@ -281,10 +281,12 @@ def test_d46_a_claim_between_the_token_and_the_session_leaves_no_session() -> No
     class Slow(MemoryStore):
         claim: Any = None
 
-        async def sign_in(self, organization: str, now: int | None = None) -> Account | None:
+        async def sign_in(
+            self, organization: str, now: int | None = None, *, known: Account | None = None
+        ) -> Account | None:
             if self.claim is not None:
                 await self.claim()
-            return await super().sign_in(organization, now)
+            return await super().sign_in(organization, now, known=known)
 
     store = Slow()
     office = Office(store)

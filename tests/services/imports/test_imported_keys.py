@@ -823,11 +823,12 @@ def test_k3_a_revocation_at_any_step_wins(verb: str) -> None:
             desk: Desk = desk,
             key: ApiKey = key,
             after: bool = after,
+            **options: Any,
         ) -> object:
             calls.append(verb)
             if not after:
                 await desk.gate.store.revoke_if_live("org_1", key.id, desk.clock.now)
-            value = await original(*arguments)
+            value = await original(*arguments, **options)
             if after:
                 await desk.gate.store.revoke_if_live("org_1", key.id, desk.clock.now)
             return value

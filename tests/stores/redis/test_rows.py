@@ -31,6 +31,18 @@ def store() -> Iterator[RedisStore]:
     run(store.close())
 
 
+def test_a_key_that_another_release_wrote_is_changed_D43(redis: Any, store: RedisStore) -> None:
+    key = run(store.insert(draft_of(new_key()), None))
+    name, field = store._names.place("org_1").organization, fields_of(key.id)[0]
+    record = redis.hget(name, field)
+    spaced = record.replace(b'["', b'[ "')
+    assert spaced != record
+    redis.hset(name, field, spaced)
+    new = key._replace(name="new")
+    assert run(store.update_if(key, new))
+    assert run(store.find(key.handle)) == new
+
+
 def test_a_claim_leaves_keys_as_they_ended_before_their_slot_had_moved_D4(
     redis: Any, store: RedisStore
 ) -> None:

@@ -108,6 +108,21 @@ def test_a_gate_revokes_in_three_round_trips_where_no_lease_is_out(
     run(store.close())
 
 
+def test_a_change_of_a_key_that_its_caller_has_read_is_two_round_trips(
+    quiet: RedisServer, trips: Trips
+) -> None:
+    store = RedisStore(quiet.url(), prefix="updated")
+    key = run(store.insert(draft_of(new_key()), None))
+    assert run(store.update_if(key, key._replace(name="1")))  # The scripts are known.
+    for number in (1, 2):
+        old, new = (key._replace(name=f"{number + more}") for more in (0, 1))
+        assert trips(partial(run, store.update_if(old, new))) == 2
+    rotated, successor = key._replace(name="4"), draft_of(new_key())
+    old = key._replace(name="3")
+    assert trips(lambda: run(store.rotate_if(old, rotated, successor, 9))) == 4
+    run(store.close())
+
+
 def test_more_keys_than_hints_cost_a_few_misses_and_no_cliff(
     quiet: RedisServer, trips: Trips, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,7 +131,8 @@ class Agents(SessionVerifier):
                 raise TokenNotAccepted from None
         now = await self._sign_ins.hit(account.handle)
         with asking(self._events):
-            noted = await self._store.sign_in(account.organization, now if self._watch else None)
+            at = now if self._watch else None
+            noted = await self._store.sign_in(account.organization, at, known=account)
         if noted is None:  # A concurrent claim or removal ended the token.
             raise TokenNotAccepted
         if not is_current(account, self._tokens.peppers):

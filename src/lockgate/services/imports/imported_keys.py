@@ -255,7 +255,7 @@ class ImportedKeys:
             if not await outcome(check):
                 raise KeyNotFound
             sealed = resealed_key(key, self._peppers, new).kept
-            moved = await self._store.rehash_if(key.handle, key.kept, sealed)
+            moved = await self._store.rehash_if(key.handle, key.kept, sealed, known=key)
         if moved:
             self._events.emit(
                 "key_rehashed", organization=key.organization, id=key.id, scheme=new.scheme

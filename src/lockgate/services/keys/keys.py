@@ -406,7 +406,7 @@ class Keys(KeyChanges):
                         continue
                     if judge_seal(key, peppers) is None:
                         new = resealed_key(key, peppers).kept
-                        sealed += await self._store.rehash_if(key.handle, key.kept, new)
+                        sealed += await self._store.rehash_if(key.handle, key.kept, new, known=key)
                     else:
                         refused += 1
                 for account in step.accounts:

@@ -14,7 +14,6 @@ from ...core.accounts import Account
 from ...core.api_keys import NEVER, ApiKey, Position
 from ...core.bounded_dict import BoundedDict
 from ...core.key_search import IMPORTED, KeySearch
-from ...core.plans import Organization
 from ...core.timestamps import HOUR, MINUTE, SECOND
 from ...errors import HandleTaken
 from ...sync import together
@@ -687,14 +686,20 @@ class Rows(Histories, Cache):
 def _written(write_: Write) -> tuple[bytes, ...]:
     """Encode one row of a commit as ``commit.lua`` takes it."""
     old, version, new, must_live = write_
-    expected = cast(bytes, version or b"")
+    expected = b"" if old is None else cast(bytes, version or _record(old))
+    assert new is not None, "no commit removes a single row"
     if isinstance(new, ApiKey):
         usage = b"" if old is not None else write_usage(new)
-        return fields_of(new.id)[0], expected, write_record(new), number(must_live), usage
-    if isinstance(new, Account):
-        return b"account", expected, write_account(new), b"", b""
-    assert isinstance(new, Organization), "no commit removes a single row"
-    return b"plan", expected, write_placement(new), b"", b""
+        return fields_of(new.id)[0], expected, _record(new), number(must_live), usage
+    field = b"account" if isinstance(new, Account) else b"plan"
+    return field, expected, _record(new), b"", b""
+
+
+def _record(row: Row) -> bytes:
+    """Encode a row."""
+    if isinstance(row, ApiKey):
+        return write_record(row)
+    return write_account(row) if isinstance(row, Account) else write_placement(row)
 
 
 def _as_kept(row: Row | None, at: int, usage: bytes) -> Row | None:

@@ -215,9 +215,10 @@ async def a_commit_with_an_outdated_version_changes_nothing(
         await _done(store, Commit(OWNER, f"b{number}", (Write(old, version, new),)))
     changed = [new for _, _, new in before]
     later = await _one(store, key)
-    for number, (old, version, _) in enumerate(before):
+    outdated = [Write(old, known, old) for old, version, _ in before for known in (version, None)]
+    for number, write in enumerate(outdated):
         last = Write(changed[0], later.version, key._replace(name="last"))
-        writes = [Write(old, version, old)] if number == 0 else [last, Write(old, version, old)]
+        writes = [write] if number == 0 else [last, write]
         outcome = await store.commit(Commit(OWNER, f"c{number}", tuple(writes)), NOW + 1)
         see("D43", outcome.verdict, "changed", "A commit with an outdated version answered")
     absent = Commit(OWNER, "cc", (Write(None, None, plan),))

@@ -63,6 +63,13 @@ local function stamped(record, now)
   return table.concat({ created, second, third }, ' ') .. rest
 end
 
+-- Return the record of an account so, with the instant of a sign-in (STAMP in rows.py).
+local function stamped_account(record, now)
+  record = stamped(record, now)
+  local times, signed_in, rest = string.match(record, '^(%S* %S* %S* )(%-%d+)(.*)$')
+  return times and times .. whole_number(math.max(now, STAMP - signed_in)) .. rest or record
+end
+
 -- Revoke all live keys; return their number.
 local function revoke_all(now)
   local first, at, number = '(' .. place(now, '\255'), whole_number(now), 0
@@ -146,7 +153,7 @@ local function commit()
           redis.call('HSET', KEYS[1], USAGE .. key, usage)
         end
       else
-        redis.call('HSET', KEYS[1], field, field == 'plan' and new or stamped(new, now))
+        redis.call('HSET', KEYS[1], field, field == 'plan' and new or stamped_account(new, now))
       end
     end
     redis.call('HSET', KEYS[1], 'id', ARGV[4])
