@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from lockgate import Limit, MemoryStore, run
+from lockgate.core.holds import Take, budgets
+from lockgate.core.ledger import Ledger
+from lockgate.core.limits import windows_of
+from lockgate.stores.key_value import RecordStore
+from tests.stores.test_change_logs import DictRecords
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "extending"
@@ -43,3 +54,24 @@ def test_every_module_named_in_the_recipe_for_a_framework_exists() -> None:
 
 def test_contributing_fits_five_kilobytes() -> None:
     assert len((ROOT / "CONTRIBUTING.md").read_bytes()) <= 5 * 1024
+
+
+class HeldUnits(NamedTuple):
+    """An action that no store knows, after the recipe."""
+
+    fields: tuple[str, ...]
+
+    def apply(self, ledger: Ledger, now: int) -> tuple[int, Ledger]:
+        """Return the units that are held in the budgets of the fields."""
+        held = [one for budget in ledger.budgets.values() for one in budget.held]
+        return sum(one.units for one in held if one.deadline > now), ledger
+
+
+@pytest.mark.parametrize("make", [MemoryStore, lambda: RecordStore(DictRecords())])
+def test_stores_that_compute_in_the_process_apply_an_action_that_they_do_not_know(
+    make: Callable[[], MemoryStore | RecordStore],
+) -> None:
+    store = make()
+    limits = budgets(windows_of((Limit("tokens", "100/hour"),)))
+    run(store.charge("org_1", Take("0" * 31 + "1", limits, (7,), 60_000_000, 10)))
+    assert run(store.charge("org_1", HeldUnits(limits.fields))) == 7
