@@ -23,6 +23,7 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.fastapi": {"fastapi"},
     "lockgate.flask": {"flask"},
     "lockgate.litestar": set(),
+    "lockgate.mcp": {"mcp"},
     "lockgate.migrations": {"sql", "cli"},
     "lockgate.opentelemetry": {"otel"},
     "lockgate.prometheus": {"prometheus"},
@@ -37,6 +38,8 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.testing.strategies": {"testing"},
     "lockgate.testing.suite": {"testing"},
     "lockgate.web.django_responses": set(),
+    "lockgate.web.mcp_dispatch": {"mcp"},
+    "lockgate.web.mcp_servers": {"mcp"},
     "lockgate.web.werkzeug_routes": {"flask"},
 }
 """The extras that bring what a module and those below it need; none where a user brings it."""

@@ -23,6 +23,7 @@ FLOORS = (
         "fastapi",
         "flask",
         "litestar",
+        "mcp",
         "opentelemetry",
         "prometheus",
         "quart",

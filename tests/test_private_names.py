@@ -15,6 +15,8 @@ import pytest
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIRequest
 from fastapi import APIRouter, FastAPI
+from fastmcp import FastMCP
+from mcp.server.mcpserver import MCPServer
 
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
@@ -26,6 +28,11 @@ KNOWN = {
     ("lockgate/web/django_responses.py", "_body"),
     ("lockgate/stores/runtime/process_hooks.py", "_at_fork_reinit"),
     ("lockgate/stores/sql/raw_connections.py", "_sock"),
+    ("lockgate/web/mcp_servers.py", "_components"),
+    ("lockgate/web/mcp_servers.py", "_mcp_server"),
+    ("lockgate/web/mcp_servers.py", "_prompt_manager"),
+    ("lockgate/web/mcp_servers.py", "_resource_manager"),
+    ("lockgate/web/mcp_servers.py", "_tool_manager"),
     ("lockgate/web/starlette_routes.py", "_effective_low_priority_routes_version"),
     ("lockgate/web/starlette_routes.py", "_low_priority_routes"),
 }
@@ -86,6 +93,16 @@ def test_fastapi_keeps_front_ends_where_the_audit_looks_for_them(tmp_path: Path)
     assert hasattr(layer, name), (
         "FastAPI caches front ends otherwise: change web/starlette_routes.py"
     )
+
+
+def test_mcp_servers_keep_their_parts_where_the_audit_looks_for_them() -> None:
+    server = MCPServer("tools")
+    for name in ("_tool_manager", "_resource_manager", "_prompt_manager"):
+        assert hasattr(server, name), "The SDK keeps it elsewhere: change web/mcp_servers.py"
+    fast = FastMCP("tools")
+    assert hasattr(fast, "_mcp_server"), "FastMCP's server is elsewhere: change web/mcp_servers.py"
+    components = getattr(fast.local_provider, "_components", None)
+    assert components == {}, "FastMCP keeps components elsewhere: change web/mcp_servers.py"
 
 
 def test_django_keeps_a_body_that_was_read() -> None:

@@ -45,7 +45,7 @@ from __future__ import annotations  # Those of an inner function would be made f
 from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
 from functools import partial, wraps
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from starlette.applications import Starlette
 from starlette.routing import Route, Router
@@ -114,6 +114,9 @@ class GateMiddleware:
             strict audit of routes that are not known.
     """
 
+    exchange: ClassVar[type[Exchange]] = Exchange
+    """The class of a request, and of the response to it."""
+
     def __init__(
         self,
         app: ASGIApp,
@@ -172,7 +175,7 @@ class GateMiddleware:
         if len(self._routes_now) != self._routes_seen:
             self.start()
         outer: Entry | None = scope.get(ENTRY)
-        exchange, guard = Exchange(scope), self.guard
+        exchange, guard = self.exchange(scope), self.guard
         try:
             entry = None if outer is None else await guard.enter_inside(outer, exchange)
             entry = entry or await guard.enter(exchange)

@@ -16,6 +16,9 @@ from .entry import Entry, gate_in, mark_rated
 from .operations.operation import Reply
 from .operations.table import refused
 
+REPLY_OF: Final = "lockgate.reply_of"
+"""The key of a scope whose refusals have a protocol's own form: a function that makes the reply."""
+
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _OURS_AND_CACHES: Final = OURS | {b"cache-control"}
 _NOTICED: Final = OURS | {b"content-length"}
@@ -184,7 +187,8 @@ async def refuse(refusal: Refusal, scope: Scope, send: Send, gate: Gate | None =
     Args:
         gate: the gate that refuses; None: the gate that admitted the request.
     """
-    reply = refused(refusal, gate or gate_in(scope))
+    reply_of = scope.get(REPLY_OF)
+    reply = refused(refusal, gate or gate_in(scope)) if reply_of is None else reply_of(refusal)
     if scope["type"] == "http":
         await respond(reply, scope, send)
     elif _denies(scope):

@@ -176,7 +176,7 @@ def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
     ]
     problems += _views(guard, served)
     problems += _unreachable(guard, served)
-    problems += _costs(guard)
+    problems += unaffordable(guard)
     problems += [
         f"lockgate's operations are served below {prefix!r}, where their rules do not reach: "
         "sessions are refused there. Serve them at the root, and move them by "
@@ -246,7 +246,8 @@ def _check_gates(guard: Guard, served: Iterable[ServedRoute]) -> None:
             )
 
 
-def _costs(guard: Guard) -> Iterator[str]:
+def unaffordable(guard: Guard) -> Iterator[str]:
+    """Yield the rules whose cost is above a limit."""
     smallest = guard.gate.plans.smallest_limit
     for method, path, rule in guard.book:
         if smallest is not None and rule.cost > smallest:

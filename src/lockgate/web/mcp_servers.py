@@ -1,0 +1,225 @@
+"""What the gate needs of an MCP server of the SDK or of FastMCP: its parts, and where it calls."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any, Protocol
+
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from ..errors import ConfigurationError
+from .mcp_dispatch import DispatchCheck, refusals_sent
+from .mcp_rules import Component
+
+_LAYERS_AT_MOST = 10
+_ENDPOINT = "StreamableHTTPASGIApp"
+
+BuildApp = Callable[..., Starlette]
+
+
+class McpServer(Protocol):
+    """A server, as the gate sees it."""
+
+    def size(self) -> int:
+        """Return the number of its tools, resources and prompts, as far as it is known at once."""
+        ...
+
+    async def components(self) -> list[Component]:
+        """Return its tools, resources and prompts."""
+        ...
+
+    def check(self, check: DispatchCheck) -> None:
+        """Have it ask before it runs a call."""
+        ...
+
+    def settle(self) -> None:
+        """Put the check behind all middleware that was added since: it sees what will run."""
+        ...
+
+    def wrap(self, wrapper: Callable[[BuildApp], BuildApp]) -> None:
+        """Replace the method that builds its HTTP application."""
+        ...
+
+
+class _PlainServer:
+    """A ``Server`` of the SDK: its functions are not known, nor what it has."""
+
+    def __init__(self, server: Any) -> None:
+        self._server: Any = server
+
+    def size(self) -> int:
+        return 0
+
+    async def components(self) -> list[Component]:
+        return []
+
+    def check(self, check: DispatchCheck) -> None:
+        self._check = check
+        self._server.middleware.append(check)
+
+    def settle(self) -> None:
+        _put_last(self._server.middleware, self._check)
+
+    def wrap(self, wrapper: Callable[[BuildApp], BuildApp]) -> None:
+        self._server.streamable_http_app = wrapper(self._server.streamable_http_app)
+
+
+class _SdkServer(_PlainServer):
+    """An ``MCPServer`` of the SDK."""
+
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self._tools: Any = self._server._tool_manager
+        self._resources: Any = self._server._resource_manager
+        self._prompts: Any = self._server._prompt_manager
+
+    def size(self) -> int:
+        resources = self._resources
+        return (
+            len(self._tools.list_tools())
+            + len(resources.list_resources())
+            + len(resources.list_templates())
+            + len(self._prompts.list_prompts())
+        )
+
+    async def components(self) -> list[Component]:
+        resources = self._resources
+        return [
+            *(Component("tools/call", tool.name, tool.fn) for tool in self._tools.list_tools()),
+            *(
+                Component("resources/read", str(one.uri), getattr(one, "fn", None))
+                for one in resources.list_resources()
+            ),
+            *(
+                Component("resources/read", one.uri_template, one.fn, one.matches)
+                for one in resources.list_templates()
+            ),
+            *(Component("prompts/get", one.name, one.fn) for one in self._prompts.list_prompts()),
+        ]
+
+    def check(self, check: DispatchCheck) -> None:
+        super().check(check)
+        for name in ("call_tool", "read_resource", "get_prompt"):
+            setattr(self._server, name, _sending_refusals(getattr(self._server, name)))
+
+
+class _FastMcpServer:
+    """A ``FastMCP`` server."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._below: Any = server._mcp_server
+        """The server of the SDK that dispatches its calls."""
+
+    def size(self) -> int:
+        return len(self._server.local_provider._components)
+
+    async def components(self) -> list[Component]:
+        server = self._server
+        return [
+            *(
+                Component("tools/call", one.name, getattr(one, "fn", None))
+                for one in await server.list_tools(run_middleware=False)
+            ),
+            *(
+                Component("resources/read", str(one.uri), getattr(one, "fn", None))
+                for one in await server.list_resources(run_middleware=False)
+            ),
+            *(
+                Component("resources/read", one.uri_template, getattr(one, "fn", None), one.matches)
+                for one in await server.list_resource_templates(run_middleware=False)
+            ),
+            *(
+                Component("prompts/get", one.name, getattr(one, "fn", None))
+                for one in await server.list_prompts(run_middleware=False)
+            ),
+        ]
+
+    def check(self, check: DispatchCheck) -> None:
+        from fastmcp.server.middleware import Middleware
+
+        class InnerCheck(Middleware):
+            """Checks the tools that a tool calls by name as well."""
+
+            async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+                return await _checked("tools/call", context.message.name, context, call_next)
+
+            async def on_read_resource(self, context: Any, call_next: Any) -> Any:
+                uri = str(context.message.uri)
+                return await _checked("resources/read", uri, context, call_next)
+
+            async def on_get_prompt(self, context: Any, call_next: Any) -> Any:
+                return await _checked("prompts/get", context.message.name, context, call_next)
+
+        async def _checked(method: str, name: str, context: Any, call_next: Any) -> Any:
+            with refusals_sent():
+                check.check(method, name)
+                return await call_next(context)
+
+        self._check, self._inner = check, InnerCheck()
+        self._below.middleware.append(check)
+        self._server.add_middleware(self._inner)
+
+    def settle(self) -> None:
+        _put_last(self._below.middleware, self._check)
+        _put_last(self._server.middleware, self._inner)
+
+    def wrap(self, wrapper: Callable[[BuildApp], BuildApp]) -> None:
+        self._server.http_app = wrapper(self._server.http_app)
+
+
+def server_of(server: object) -> McpServer:
+    """Return a server of the SDK or of FastMCP as the gate sees it.
+
+    Raises:
+        ConfigurationError: it is another object.
+    """
+    fastmcp: Any = sys.modules.get("fastmcp")
+    kinds: list[tuple[type, Callable[[Any], McpServer]]] = [
+        (MCPServer, _SdkServer),
+        (Server, _PlainServer),
+        *([] if fastmcp is None else [(fastmcp.FastMCP, _FastMcpServer)]),
+    ]
+    for kind, seen in kinds:
+        if isinstance(server, kind):
+            return seen(server)
+    raise ConfigurationError(
+        f"This protects an MCPServer or Server of the MCP SDK, or a FastMCP, not "
+        f"{type(server).__name__}: call it before the server makes its HTTP application."
+    )
+
+
+def endpoint_of(app: Starlette) -> str:
+    """Return the path of the MCP endpoint of an application.
+
+    Raises:
+        ConfigurationError: it serves another transport than streamable HTTP.
+    """
+    for route in app.routes:
+        layer: object = route.endpoint if isinstance(route, Route) else None
+        for _ in range(_LAYERS_AT_MOST):
+            if type(layer).__name__ == _ENDPOINT:
+                assert isinstance(route, Route), "it has an endpoint"
+                return route.path
+            layer = getattr(layer, "app", None)
+    raise ConfigurationError(
+        "lockgate guards MCP over streamable HTTP alone: the transport SSE is deprecated, and "
+        "answers a call on another request than the one that brought it."
+    )
+
+
+def _put_last(middleware: "list[Any]", one: object) -> None:
+    middleware.remove(one)
+    middleware.append(one)
+
+
+def _sending_refusals(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(call)
+    async def sending(*args: Any, **kwargs: Any) -> Any:
+        with refusals_sent():
+            return await call(*args, **kwargs)
+
+    return sending
