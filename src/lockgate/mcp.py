@@ -287,7 +287,8 @@ class KeyVerifier:
                 admitted = await self._gate.authenticate(token)
             except Unauthenticated:
                 return None
-        return _access_token(admitted)
+        covered = [name for name in self._gate.catalogue.scopes if name in admitted.scopes]
+        return _access_token(admitted, covered)
 
 
 class _CallExchange(Exchange):
@@ -360,7 +361,7 @@ class _McpGate:
         self._twin: Final = path.removesuffix("/") if path.endswith("/") else f"{path}/"
         served = {route.path for route in app.routes if isinstance(route, Route | Mount)}
         self._redirects: Final = app.router.redirect_slashes and self._twin not in served
-        open_to_all = {f"GET {at}": PUBLIC for at in served if at.startswith(_METADATA)}
+        open_to_all = {f"* {at}": PUBLIC for at in served if at.startswith(_METADATA)}
         named = {f"* {path}": Rule(accepts=accepts), **open_to_all, **routes}
         self._routes: Final = _RouteGate(app, gate, named, strict=strict, shadow=shadow)
         self._routes.app = self._run
@@ -499,13 +500,18 @@ async def _redirect(scope: Scope, send: Send) -> None:
     await respond(Reply(307, ((b"location", location),), b""), scope, send)
 
 
-def _access_token(admitted: Principal) -> AccessToken:
-    """Return a caller as the SDK's authentication gives one, without the text of the key (K2)."""
+def _access_token(admitted: Principal, covered: Iterable[str] = ()) -> AccessToken:
+    """Return a caller as the SDK's authentication gives one, without the text of the key (K2).
+
+    Args:
+        admitted: the caller.
+        covered: further scopes that those of the caller cover: the SDK knows no wildcards.
+    """
     key = admitted.key
     return AccessToken(
         token="" if key is None else key.prefix,
         client_id=admitted.organization,
-        scopes=[*admitted.scopes],
+        scopes=list(dict.fromkeys([*admitted.scopes, *covered])),
         subject=admitted.identity,
     )
 

@@ -1,0 +1,146 @@
+"""API keys, agents' keys and an identity provider's tokens side by side before an MCP server."""
+
+from typing import Any
+
+import pytest
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.mcpserver import MCPServer
+from pydantic import AnyHttpUrl
+
+from lockgate import Gate, Registration, Rule, run
+from lockgate.errors import MissingAuth
+from lockgate.mcp import KeyVerifier, caller, principal, protect, requires
+from lockgate.sessions import Session, SessionOptions, SignedCookie
+from lockgate.sessions.jwt import JwtSessions
+from tests.sessions.provider import AUDIENCE, EC, ISSUER, RSA, jwks, mint
+
+from .mcp_service import SERVERS, Service, call, gate_of, key_of, named
+
+both_servers = pytest.mark.parametrize("kind", SERVERS)
+
+
+def with_tokens(**options: Any) -> Gate:
+    return gate_of(
+        sessions=JwtSessions(jwks(RSA, EC), issuer=ISSUER, audience=AUDIENCE),
+        session_options=SessionOptions(bearer=True, roles={"owner": ["*"], "reader": ["search:*"]}),
+        public_url="https://api.example",
+        **options,
+    )
+
+
+def telling(service: Service) -> None:
+    @service.tool()
+    @requires("search:read", accepts=("key", "session"))
+    async def who() -> str:
+        found = principal()
+        assert found is not None
+        return f"{found.identity} of {found.organization}"
+
+    @service.tool()
+    async def key_only() -> str:
+        try:
+            return caller().key.name
+        except MissingAuth:
+            return "no key"
+
+
+@both_servers
+async def test_a_token_and_a_key_call_the_same_tool(kind: str) -> None:
+    service = Service(kind, with_tokens(), add=telling)
+    key = key_of(service.gate, "search:read")
+    async with service.running():
+        headers = named("tools/call", "who")
+        by_key = await service.post(call("who"), key, headers)
+        assert "of org_1" in by_key.text
+        by_token = await service.post(call("who"), mint(), headers)
+        assert "user_ada of org_1" in by_token.text
+        for token in (mint(aud="https://other.example"), mint(exp=1), mint()[:-2] + "xx"):
+            assert (await service.post(call("who"), token, headers)).status_code == 401
+        default = await service.post(call("key_only"), mint(), named("tools/call", "key_only"))
+        assert "no key" in default.text
+        only = await service.post(call("search"), mint(), named("tools/call", "search"))
+        assert only.status_code == 401
+
+
+@both_servers
+async def test_the_cookie_of_a_browser_calls_nothing(kind: str) -> None:
+    sessions = SignedCookie(["a session secret of the tests"])
+    gate = gate_of(sessions=sessions, public_url="https://api.example")
+    rule = Rule("search:read", accepts=("key", "session"))
+    service = Service(kind, gate, rules={"tools/call echo": rule})
+    cookie = sessions.issue(Session("org_1", "user"))
+    async with service.running():
+        headers = {**named("tools/call", "echo"), "cookie": f"__session={cookie}"}
+        response = await service.post(call("echo", text="x"), None, headers)
+        assert response.status_code == 401
+    assert service.ran == []
+
+
+@both_servers
+async def test_an_agent_that_registered_itself_calls_tools(kind: str) -> None:
+    sessions = SignedCookie(["a session secret of the tests"])
+    registration = Registration(session_secrets=["a session secret of the tests"])
+    gate = gate_of(sessions=sessions, registration=registration, public_url="https://api.example")
+    assert gate.accounts is not None
+    service = Service(kind, gate)
+    made = await gate.accounts.register("agent", "ada@example.com", address="192.0.2.1")
+    async with service.running():
+        headers, body = named("tools/call", "search"), call("search", query="x")
+        response = await service.post(body, made.api_key, headers)
+        assert f"x for {made.account.organization}" in response.text
+
+
+async def test_the_sdks_own_authentication_takes_keys() -> None:
+    gate = gate_of()
+    auth = AuthSettings(
+        issuer_url=AnyHttpUrl("https://idp.example"),
+        resource_server_url=AnyHttpUrl("https://api.example/mcp"),
+        required_scopes=["search:read"],
+        validate_token_resource=False,
+    )
+    for guarded in (True, False):
+        server = MCPServer("auth", auth=auth, token_verifier=KeyVerifier(gate))
+
+        @server.tool()
+        def who() -> str:
+            token = get_access_token()
+            assert token is not None
+            assert token.token.startswith("acme_live_")
+            assert len(token.token) == 15
+            return f"{token.subject} of {token.client_id}"
+
+        if guarded:
+            protect(server, gate)
+        service = Service("sdk")
+        service.app = server.streamable_http_app()
+        good = run(gate.keys.create("org_1", "good", scopes=("search:*",)))
+        weak = key_of(gate, "notes:read")
+        async with service.running():
+            headers = named("tools/call", "who")
+            response = await service.post(call("who"), good.text, headers)
+            assert f"{good.key.id} of org_1" in response.text
+            assert (await service.post(call("who"), weak, headers)).status_code == 403
+            assert (await service.post(call("who"), "nonsense", headers)).status_code == 401
+            assert (await service.post(call("who"), None, headers)).status_code == 401
+
+
+async def test_a_verifier_behind_the_gate_charges_nothing_more() -> None:
+    gate = gate_of()
+    server = MCPServer(
+        "auth",
+        auth=AuthSettings(
+            issuer_url=AnyHttpUrl("https://idp.example"),
+            resource_server_url=AnyHttpUrl("https://api.example/mcp"),
+            validate_token_resource=False,
+        ),
+        token_verifier=KeyVerifier(gate),
+    )
+    server.tool("one")(lambda: "x")
+    protect(server, gate)
+    service = Service("sdk", gate)
+    service.app = server.streamable_http_app()
+    key = key_of(gate)
+    async with service.running():
+        await service.post(call("one"), key, named("tools/call", "one"))
+        assert await service.used(key) == 1
