@@ -92,7 +92,7 @@ def pasted(command: str) -> tuple[str, str]:
 
 
 def test_the_printed_commands_work_when_pasted(demo: Running) -> None:
-    models, create, listing, revoke, register, claim, export, complete, status = demo.commands
+    models, create, listing, revoke, register, claim, export, complete, tool, status = demo.commands
     assert pasted(models)[0] == "HTTP/1.1 200 OK"
     line, body = pasted(create)
     assert line == "HTTP/1.1 201 Created"
@@ -131,6 +131,9 @@ def test_the_printed_commands_work_when_pasted(demo: Running) -> None:
     )
     assert line == "HTTP/1.1 200 OK"
     assert '"text":"SAY HELLO","usage":{"tokens":2}' in body
+    line, body = pasted(tool)
+    assert line == "HTTP/1.1 200 OK"
+    assert '"text":"acme-image-1"' in body
 
 
 def test_every_plan_is_shown_with_a_key(demo: Running) -> None:

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 TUTORIALS = sorted([ROOT / "README.md", *(ROOT / "docs" / "tutorials").glob("*.md")])
 OF_THE_SHELL = [ROOT / "docs" / name for name in ("cli.md", "migrating.md")]
 """Pages whose commands are `lockgate`'s, not those of a client: see ``test_shell_pages.py``."""
+SERVED = [ROOT / "docs" / "mcp.md"]
+"""Pages whose commands call a server that the page writes, as a tutorial's do."""
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
 _NUMBERS = itertools.count()

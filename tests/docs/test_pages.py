@@ -11,6 +11,7 @@ from tests.docs.blocks import (
     OF_THE_SHELL,
     PAGES,
     ROOT,
+    SERVED,
     TUTORIALS,
     blocks,
     check_console,
@@ -43,7 +44,7 @@ def test_no_page_example_or_docstring_shows_a_secret_to_copy() -> None:
     assert [str(path) for path in (*PAGES, *SOURCES) if GIVEN.search(path.read_text())] == []
 
 
-@pytest.mark.parametrize("page", pages_with("console", TUTORIALS + OF_THE_SHELL))
+@pytest.mark.parametrize("page", pages_with("console", TUTORIALS + OF_THE_SHELL + SERVED))
 def test_the_commands_of_a_page_print_the_output_on_the_page(page: Path) -> None:
     with Demo(Face("starlette", "memory://")) as demo:
         free = demo["free"]

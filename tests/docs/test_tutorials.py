@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, TUTORIALS, check_console
+from tests.docs.blocks import ROOT, SERVED, TUTORIALS, check_console
 from tests.patience import until
 from tests.servers import reserved_port
 from tests.tracing import untraced
@@ -69,7 +69,7 @@ def served(command: str, folder: Path) -> Iterator[str]:
             server.wait()
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TUTORIALS + SERVED, ids=lambda page: page.stem)
 def test_a_tutorial_ends_as_it_says(page: Path, tmp_path: Path) -> None:
     with reserved_port() as port:
         follow(page.read_text().replace("8000", str(port)), port, tmp_path)
@@ -91,7 +91,7 @@ def follow(text: str, port: int, tmp_path: Path) -> None:
         check_console(re.sub(r"^\$ KEY=.*", f"$ KEY={key}", text, flags=re.MULTILINE), {})
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", TUTORIALS + SERVED, ids=lambda page: page.stem)
 def test_a_tutorial_installs_packages_and_extras_that_exist(page: Path) -> None:
     [(_, block)] = marked(page.read_text(), "install")
     line = next(line for line in block.splitlines() if line.startswith("pip install "))

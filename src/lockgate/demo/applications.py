@@ -16,6 +16,7 @@ from ..sync import run
 from ..web import asgi_request, wsgi_request
 from ..web.bodies import BODY_LIMIT
 from ..web.entry import principal_of
+from .mcp_tools import WithTools, is_offered
 from .service import Operation, Service, Visit, sent
 from .sign_in import PAGES
 
@@ -27,7 +28,7 @@ def starlette_application(service: Service) -> ASGIApp:
     app = Starlette(routes=[*routes, pages])
     # A redirect to the path with its slash would be built from the caller's own Host header.
     app.router.redirect_slashes = False
-    return protect(app, service.gate, rules=service.rules)
+    return _with_tools(protect(app, service.gate, rules=service.rules), service)
 
 
 def fastapi_application(service: Service) -> ASGIApp:
@@ -42,7 +43,7 @@ def fastapi_application(service: Service) -> ASGIApp:
         methods = [*by, "HEAD"] if "GET" in by else [*by]
         app.add_api_route(path, _endpoint(by), methods=methods)
     app.mount(PAGES, dashboard(service.gate, **service.sign_in.options))
-    return protect(app, service.gate, rules=service.rules)
+    return _with_tools(protect(app, service.gate, rules=service.rules), service)
 
 
 def flask_application(service: Service) -> WSGIApplication:
@@ -89,6 +90,11 @@ APPLICATIONS: Final[Mapping[str, Callable[[Service], Any]]] = {
     "flask": flask_application,
 }
 """By framework."""
+
+
+def _with_tools(app: ASGIApp, service: Service) -> ASGIApp:
+    """Add the tools, where the extra for them is installed."""
+    return WithTools(app, service) if is_offered() else app
 
 
 def _endpoint(operations: Mapping[str, Operation]) -> Any:

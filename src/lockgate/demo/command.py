@@ -31,6 +31,8 @@ from ..stores.answers import CREATED, NO_KEYS
 from ..sync import run
 from . import sign_in
 from .applications import APPLICATIONS
+from .mcp_tools import PATH as MCP_PATH
+from .mcp_tools import is_offered
 from .servers import Loaded, Serve, serve_asgi, serve_wsgi
 from .service import TOKENS, Service
 from .sign_in import SignIn
@@ -140,13 +142,15 @@ def _load(
         run(gate.keys.list("demo"))
     signs_in = SignIn(url, gate, sessions, is_local=is_local)
     service = Service(gate, signs_in)
-    announce = partial(_announce, gate, signs_in, url, as_json=as_json)
+    announce = partial(_announce, gate, signs_in, url, framework, as_json=as_json)
     return Loaded(
         APPLICATIONS[framework](service), announce, gate.store.cancel_waits, service.close
     )
 
 
-async def _announce(gate: Gate, signs_in: SignIn, url: str, *, as_json: bool) -> None:
+async def _announce(
+    gate: Gate, signs_in: SignIn, url: str, framework: str, *, as_json: bool
+) -> None:
     """Create the demo's organizations, make traffic for a further one, and print them."""
     await gate.ready()  # For a while calls may last for longer than the deadline of a request.
     busy = _new_id()
@@ -162,7 +166,8 @@ async def _announce(gate: Gate, signs_in: SignIn, url: str, *, as_json: bool) ->
     if as_json:
         line = json.dumps({"base_url": url, "organizations": organizations})
     else:
-        line = _invitation(url, organizations)
+        offers_tools = framework != "flask" and is_offered()
+        line = _invitation(url, organizations, offers_tools=offers_tools)
     print(line, flush=True)
 
 
@@ -251,7 +256,22 @@ def other_names(url: str) -> list[str]:
     return [f"http://{name}:{parts.port}" for name in names]
 
 
-def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str:
+def _mcp_lines(url: str, key: str) -> list[str]:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    return [
+        "",
+        "Call a tool over MCP with the creator plan's key, or have an agent do it:",
+        f"  curl -i {url}{MCP_PATH} -H 'Authorization: Bearer {key}' \\",
+        "    -H 'Content-Type: application/json' \\",
+        f"    -d '{json.dumps({**call, 'params': {'name': 'list_models'}})}'",
+        f"  claude mcp add --transport http acme {url}{MCP_PATH} \\",
+        f"    --header 'Authorization: Bearer {key}'",
+    ]
+
+
+def _invitation(
+    url: str, organizations: Mapping[str, Mapping[str, str]], *, offers_tools: bool
+) -> str:
     free = organizations["free"]
     lines = [
         f"lockgate demo on {url}, until Ctrl-C.",
@@ -288,6 +308,7 @@ def _invitation(url: str, organizations: Mapping[str, Mapping[str, str]]) -> str
         "settles the five that it used, so the second does not fit:",
         f"  curl -i -X POST {url}/api/v1/completions "
         f"-H 'Authorization: Bearer {organizations['creator']['api_key']}'",
+        *(_mcp_lines(url, organizations["creator"]["api_key"]) if offers_tools else ()),
         "",
         "See what the limits say:",
         f"  curl -i {url}/api/v1/account/rate-limits -H 'Authorization: Bearer {free['api_key']}'",

@@ -2,6 +2,7 @@
 
 from importlib.resources import files
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from ..dashboard.forms import Form
 from ..dashboard.options import Options
@@ -60,6 +61,8 @@ class SignIn:
             "example": f"{url}{gate.prefix}/models",
             "operator": lambda session, _: session.user == OPERATOR.session.user,
         }
+        self.host: Final = urlsplit(url).hostname or ""
+        """The host of the demo's address."""
         self._owners: Final[dict[str, Owner]] = {}
         """By the name of their organization in the demo."""
         self._gate: Final = gate
