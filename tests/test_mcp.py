@@ -284,7 +284,7 @@ async def test_a_session_of_another_key_is_not_found(kind: str) -> None:
 
 
 @both_servers
-async def test_a_redirect_to_the_endpoint_is_not_charged_D50(kind: str) -> None:
+async def test_a_redirect_to_the_endpoint_is_not_charged(kind: str) -> None:
     service = Service(kind)
     key = key_of(service.gate)
     async with service.running():

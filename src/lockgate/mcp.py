@@ -492,7 +492,7 @@ class _McpGate:
 
 
 async def _redirect(scope: Scope, send: Send) -> None:
-    """Answer a path with a slash more or less than the endpoint's: nothing is charged (D50)."""
+    """Answer a path with a slash more or less than the endpoint's: nothing is charged."""
     path = scope.get("raw_path") or quote(scope["path"]).encode()
     location = path.removesuffix(b"/") if path.endswith(b"/") else path + b"/"
     if scope.get("query_string"):
