@@ -23,6 +23,7 @@ from .asgi_applications import (
 )
 from .guarding import guard_asgi, guard_django, guard_flask, guard_litestar, guard_quart, guard_wsgi
 from .handlers import Handler, rules, table
+from .mcp_applications import PARTS, guarded_server
 from .raw_applications import RAW, Ran, raw_asgi, raw_wsgi
 from .wsgi_applications import DJANGO, FLASK, REST, django, flask
 
@@ -111,4 +112,25 @@ def _all() -> Iterable[Application]:
                 yield one(f"rest-{interface}", interface, REST, rest, guard_django)
 
 
-APPLICATIONS = {application.name: application for application in _all()}
+class McpApplication(NamedTuple):
+    """One MCP server that is attacked, as an :class:`Application`."""
+
+    name: str
+    kind: str
+    interface: Literal["asgi", "wsgi"] = "asgi"
+    handlers: tuple[Handler, ...] = PARTS
+    around: None = None
+
+    def guarded(self, gate: Gate, ran: Ran) -> Any:
+        """The server behind a gate."""
+        return guarded_server(self.kind, gate, ran)
+
+    def bare(self, ran: Ran) -> Any:
+        """Nothing: the server is not attacked without its gate."""
+        return None
+
+
+APPLICATIONS: Mapping[str, Application | McpApplication] = {
+    **{application.name: application for application in _all()},
+    **{f"mcp-{kind}": McpApplication(f"mcp-{kind}", kind) for kind in ("sdk", "fastmcp")},
+}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from . import mcp_campaign
 from .attack import Attack
 from .generator import attacks
 from .handlers import BY_NAME
@@ -320,8 +321,9 @@ def main() -> None:
     for finding in findings:
         print(f"\n{finding}")
     requests = sum(report.requests for report in reports)
-    print(f"\n{summary(reports)}\n\n{requests} requests, {len(reports)} pairs")
-    raise SystemExit(bool(findings))
+    print(f"\n{summary(reports)}\n\n{requests} requests, {len(reports)} pairs\n")
+    calls = mcp_campaign.run(options.only, options.seed, options.count, options.processes)
+    raise SystemExit(bool(findings or calls))
 
 
 if __name__ == "__main__":

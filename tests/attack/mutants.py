@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final
 
-from lockgate import Rule
+from lockgate import Rule, mcp
 from lockgate.core import path_rules, request_paths
 from lockgate.core.access_rule import ANY_KEY
 from lockgate.core.path_rules import PathRules
@@ -20,7 +20,7 @@ from lockgate.core.request_paths import Pattern
 from lockgate.core.rule_book import RuleBook
 from lockgate.core.scopes import Catalogue
 from lockgate.principal import Caller
-from lockgate.web import audit, requirements
+from lockgate.web import audit, mcp_calls, mcp_dispatch, mcp_rules, requirements
 from lockgate.web.entry import principal_of
 from lockgate.web.guard import Guard
 from lockgate.web.operations.table import check
@@ -141,6 +141,34 @@ def costs_above_limits_are_silent() -> None:
     _set(audit, _costs=costs)
 
 
+def headers_name_the_calls_of_every_version() -> None:
+    """Headers of MCP decide where no server holds them against the body, and dispatch trusts it."""
+
+    def admitted(_: object, ctx: Any) -> mcp_dispatch.Running:
+        calls: mcp_calls.Calls = ctx.request.scope[mcp_dispatch.CALLS]
+        assert calls.entry is not None, "the gate has admitted the request"
+        return mcp_dispatch.Running(calls, calls.calls[0], calls.entry)
+
+    def call(headers: mcp_calls.RoutingHeaders) -> mcp_calls.Call | None:
+        given = headers._replace(version=b"2026-07-28")
+        return None if headers.method is None else original(given)
+
+    original: Callable[..., mcp_calls.Call | None] = vars(mcp_calls.RoutingHeaders)["call"].fget
+    _set(mcp_calls.RoutingHeaders, call=property(call))
+    _set(mcp_dispatch.DispatchCheck, _admitted=admitted)
+
+
+def sessions_of_mcp_belong_to_anyone() -> None:
+    """The SDK is not told who calls, so that each key may use and end the session of another."""
+    _set(mcp, AuthenticatedUser=lambda _: None)
+
+
+def declared_rules_of_tools_are_not_charged() -> None:
+    """What the function of a tool declares is no rule of the gate, nor checked when it runs."""
+    _set(mcp_rules, declaration=lambda _: requirements.declaration(None))
+    _set(mcp_dispatch, check_declared=lambda *_: None)
+
+
 MUTANTS: Final[dict[str, Callable[[], None]]] = {
     mutate.__name__: mutate
     for mutate in (
@@ -156,6 +184,9 @@ MUTANTS: Final[dict[str, Callable[[], None]]] = {
         decorators_above_routes_do_nothing,
         made_up_scopes_are_scopes,
         costs_above_limits_are_silent,
+        headers_name_the_calls_of_every_version,
+        sessions_of_mcp_belong_to_anyone,
+        declared_rules_of_tools_are_not_charged,
     )
 }
 

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from tests.servers import reserved_port
 from tests.tracing import untraced
 
-from .applications import APPLICATIONS, Application
+from .applications import APPLICATIONS, Application, McpApplication
 from .mutants import MUTANT
 from .record import Record
 from .service import APPLICATION, FOLDER
@@ -135,7 +135,7 @@ class Target(NamedTuple):
     """An application that is served, ready to be attacked."""
 
     server: Server
-    application: Application
+    application: Application | McpApplication
     port: int
     folder: Path
     record: Record
