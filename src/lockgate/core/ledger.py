@@ -26,6 +26,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from .budgets import SLOTS, Budget
 from .changes import ChangeDraft
+from .fast_tuples import new_tuple
 from .limit_hits import changed_fields, crowded, hit_limited, peek_limited, put_fields
 from .limit_windows import LimitWindows
 from .quota_leases import (
@@ -38,7 +39,7 @@ from .quota_leases import (
     until_settled,
 )
 from .reservations import Reservation, Reservations
-from .sliding_window import Cells, Reading, State, Window, empty_state
+from .sliding_window import Cells, Reading, State, Window, empty_state, hit
 
 A_co = TypeVar("A_co", covariant=True)
 
@@ -90,7 +91,15 @@ class Hit(NamedTuple):
 
     def apply(self, ledger: Ledger, now: int) -> tuple[Reading, Ledger]:
         """Return the reading, as :func:`~lockgate.core.limit_hits.hit_limited` has it."""
-        (reading, _), ledger = _hit(ledger, now, self.windows, self.cost, self.limits)
+        windows, cost, limits = self
+        if limits is not None or ledger.leases or not windows:
+            (reading, _), ledger = _hit(ledger, now, windows, cost, limits)
+            return reading, ledger
+        owner, state, leases, cells, budgets, others = ledger
+        state = state or empty_state(windows)
+        reading, after = hit(state, windows, now, cost)
+        if after is not state:
+            ledger = new_tuple(Ledger, (owner, after, leases, cells, budgets, others))
         return reading, ledger
 
 
@@ -187,31 +196,33 @@ def _hit(
 ) -> tuple[Leased, Ledger]:
     state = _state(ledger, windows)
     if limits is None:
-        charged = state, ledger.leases, windows, now, cost, request
-        reading, state, leases, lease = hit_leased(*charged)
-        return Leased(reading, lease), ledger._replace(windows=state, leases=leases)
+        before = ledger.leases
+        reading, after, leases, lease = hit_leased(state, before, windows, now, cost, request)
+        if after is not state or leases is not before:
+            ledger = ledger._replace(windows=after, leases=leases)
+        return Leased(reading, lease), ledger
     if windows:
         ledger = _settled(ledger, windows, now, request)
         state = _state(ledger, windows)
     leases = ledger.leases if windows else ()
     limits = limits.at(now, ledger.owner)
-    before = [ledger.limits.get(field) for field in limits.fields]
-    reading, state, after = hit_limited(
+    cells = [ledger.limits.get(field) for field in limits.fields]
+    reading, after, counted = hit_limited(
         state,
         lowered(windows, leases),
-        before,
+        cells,
         limits.windows,
         now,
         cost,
-        crowded(before, ledger.fields),
+        crowded(cells, ledger.fields),
     )
-    kept = {**ledger.limits}
-    put_fields(kept, changed_fields(limits, before, after), now)
-    state = state if windows else ledger.windows
-    return (
-        Leased(until_settled(reading, leases), None),
-        ledger._replace(windows=state, limits=kept),
-    )
+    if windows and after is not state:
+        ledger = ledger._replace(windows=after)
+    if changed := changed_fields(limits, cells, counted):
+        kept = {**ledger.limits}
+        put_fields(kept, changed, now)
+        ledger = ledger._replace(limits=kept)
+    return Leased(until_settled(reading, leases), None), ledger
 
 
 def _settled(

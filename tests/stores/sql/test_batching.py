@@ -11,11 +11,12 @@ import pytest
 from sqlalchemy import delete, update
 
 from lockgate import run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.stores.answers import Verdict
 from lockgate.stores.runtime.batching import ThreadBatcher
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.admission import TOGETHER_AT_MOST, Charge, Hit, Outcome
+from lockgate.stores.sql.admission import TOGETHER_AT_MOST, Act, Charge, Outcome
 from lockgate.stores.sql.codec import write_id
 from lockgate.stores.sql.executor import SyncExecutor
 from lockgate.stores.sql.statements import Statement, Statements, places_for
@@ -23,7 +24,7 @@ from lockgate.stores.sql.statements import Statement, Statements, places_for
 from ..making import BOOK, NOW, draft_of, new_key, token_of
 from .backends import Backend
 
-HIT = Hit("org_1", BOOK.default.windows, 1, NOW)
+HIT = Act("org_1", Hit(BOOK.default.windows, 1), NOW)
 
 
 class Failed(Exception):

@@ -7,18 +7,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockgate.core import sliding_window as rule
-from lockgate.core.leases import Lease
+from lockgate.core.budgets import SLOTS, Budget
 from lockgate.core.plans import Organization
 from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.stores.sql.codec import (
     idle_day,
+    read_field,
     read_id,
-    read_leases,
     read_organization,
     read_state,
+    write_field,
     write_id,
-    write_leases,
     write_overrides,
     write_state,
 )
@@ -42,8 +42,8 @@ def test_any_state_is_decoded_as_it_was_encoded(steps: list[tuple[int, int]]) ->
     for step, cost in steps:
         now += step
         _, state = rule.hit(state, CREATOR, now, cost)
-        assert read_state(write_state(state), CREATOR) == (state, ())
-        assert read_state(write_state(state, LEASES), CREATOR) == (state, LEASES)
+        assert read_state(write_state(state)) == (state, ())
+        assert read_state(write_state(state, LEASES)) == (state, LEASES)
 
 
 def test_a_busy_state_is_small() -> None:
@@ -55,13 +55,17 @@ def test_a_busy_state_is_small() -> None:
 
 def test_a_state_of_a_later_format_is_refused() -> None:
     with pytest.raises(ValueError, match="format 9"):
-        read_state(b"\x09\x03", CREATOR)
+        read_state(b"\x09\x03")
 
 
-@given(st.lists(st.builds(Lease, ANY_TEXT, ANY_TEXT, st.integers(), st.integers())))
-@example([Lease("two \ud83d\ude00 surrogates", "\ud83d\ude00", NOW, SECOND)])
-def test_any_leases_are_decoded_as_they_were_encoded(leases: list[Lease]) -> None:
-    assert read_leases(write_leases(tuple(leases))) == tuple(leases)
+SLOT = st.builds(Reservation, ANY_TEXT, st.just(1), st.integers(), st.integers(), ANY_TEXT)
+
+
+@given(st.lists(SLOT))
+@example([Reservation("two \ud83d\ude00 surrogates", 1, NOW, SECOND, "\ud83d\ude00")])
+def test_any_slots_are_decoded_as_they_were_encoded(slots: list[Reservation]) -> None:
+    budget = Budget(held=tuple(slots))
+    assert read_field(SLOTS, write_field(SLOTS, budget)) == budget
 
 
 @pytest.mark.parametrize("overrides", [(), (("rph", None), ("rpm", 7))])

@@ -13,29 +13,22 @@ committed before the revocation was answered. A process keeps hints of keys, but
 lock to take: a key that differs from its hint is ``MOVED`` and is read and verified anew.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sqlalchemy import Connection
 
 from ...core.api_keys import ApiKey, KeyState
-from ...core.budgets import Budget
-from ...core.holds import PREFIX, HoldAction, HoldAnswer, apply, changed
-from ...core.limit_hits import changed_fields, crowded, hit_limited
+from ...core.budgets import SLOTS, UNUSED, Budget
+from ...core.fast_tuples import new_tuple
+from ...core.holds import Look
+from ...core.ledger import Action, Hit, HitLeased, Leased, LeasesOut, Ledger, Peek
 from ...core.limit_windows import LimitWindows, span_of
 from ...core.limits import Limit
-from ...core.plans import Organization, PlanBook
-from ...core.quota_leases import (
-    LONGEST,
-    LeaseRequest,
-    QuotaLeases,
-    Settlement,
-    current,
-    hit_leased,
-    lowered,
-    until_settled,
-)
-from ...core.reservations import Reservation
+from ...core.plans import LONGEST_SPAN, Organization, Plan, PlanBook
+from ...core.quota_leases import LONGEST, LeaseRequest, Settlement
 from ...core.row_seals import sealed_fields
-from ...core.sliding_window import Cells, Reading, State, Window, hit
+from ...core.sliding_window import EMPTY, Cells
 from ...core.timestamps import DAY
 from ..answers import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict, limits_of
 from .codec import (
@@ -47,20 +40,24 @@ from .codec import (
     idle_day,
     lease_number,
     limit_id,
-    read_cells,
-    read_id,
+    read_field,
     read_key,
     read_organization,
     read_state,
     read_uses,
-    write_cells,
+    write_field,
     write_id,
     write_state,
     write_uses,
 )
-from .databases import Database, Held
-from .statements import Cursor, Rows, filled, limit_names, places_for
+from .databases import OWNER, Database, Held
+from .statements import Cursor, Rows, Statements, Written, filled, limit_names, places_for
 
+A = TypeVar("A")
+_Ask = Callable[[Written, int, Mapping[str, Any]], Rows]
+
+READING: Final = Look, LeasesOut, Peek
+"""The actions that change nothing."""
 TOGETHER_AT_MOST: Final = 64
 """The most charges in a transaction, which keeps it short."""
 USES_AT_MOST: Final = 8
@@ -70,27 +67,25 @@ JOINED_AT_MOST: Final = 8
 """The maximum number of limits that are read in the statement of their organization: each is a
 join."""
 
+_NO_FIELDS: Final[dict[str, Any]] = {}
 _NO_KEY: Final = ""
 """A handle that no key has."""
 
 
-class Hit(NamedTuple):
-    """A charge to an organization's windows, without a key."""
+class Act(NamedTuple):
+    """An action on the ledger of an owner."""
 
-    organization: str
-    windows: tuple[Window, ...]
-    cost: int
+    owner: str
+    action: Action[Any]
     now: int | None
     """The instant in microseconds; None: the server's clock."""
-    limits: LimitWindows | None = None
-    """The named limits to charge as well."""
 
 
 class Admit(NamedTuple):
     """A charge to the windows of a key's organization, with the verification of the key."""
 
-    organization: str
-    """The key's owner by its hint, which the row must confirm."""
+    owner: str
+    """The key's organization by its hint, which the row must confirm."""
     handle: str
     sealed: tuple[object, ...]
     """The fields under the seal of the key's row, as they were when its token was verified."""
@@ -113,26 +108,7 @@ class Admit(NamedTuple):
     with the key. Others are read after it."""
 
 
-class Holding(NamedTuple):
-    """An action on a hold, charged to budgets of an organization."""
-
-    organization: str
-    action: HoldAction
-    now: int | None
-    """The instant in microseconds; None: the server's clock."""
-
-
-class Settling(NamedTuple):
-    """The end of quota leases of an organization."""
-
-    organization: str
-    windows: tuple[Window, ...]
-    settled: Sequence[Settlement]
-    now: int | None
-    """The instant in microseconds; None: the server's clock."""
-
-
-Charge = Hit | Admit | Holding | Settling
+Charge = Act | Admit
 
 
 class MOVED:
@@ -140,15 +116,16 @@ class MOVED:
     verified: read and verify the key again, outside of any lock."""
 
 
-Outcome = Reading | Admission | HoldAnswer | QuotaLeases | type[MOVED] | Exception
+Outcome = object
+"""The answer of an action, an :class:`Admission`, :class:`MOVED`, or an exception to raise."""
 
 
 _REHEARSED: Final = (1, 2, 4, 8, 16)
 """The batch sizes for which statements are compiled before the first request."""
 
 
-class Ledger:
-    """Makes charges in the tables.
+class Ledgers:
+    """The ledgers of organizations in the tables, and the charges to them.
 
     Args:
         database: the kind of database.
@@ -160,41 +137,59 @@ class Ledger:
     def charge(self, cursor: Cursor, charges: Sequence[Charge]) -> list[Outcome]:
         """Make charges in the transaction that has begun; the caller commits it."""
         for charge in charges:
-            if isinstance(charge, Settling):
-                owner = write_id(charge.organization)
-                leases = [lease_number(owner, settlement.id) for settlement in charge.settled]
-                self._database.announce(cursor, leases)
+            if isinstance(charge, Act) and (settled := _settled_alone(charge.action)):
+                owner = write_id(charge.owner)
+                numbers = [lease_number(owner, settlement.id) for settlement in settled]
+                self._database.announce(cursor, numbers)
         if len(charges) == 1 and (alone := self._charge_one(cursor, charges[0])) is not None:
             return [alone]
-        owners = [write_id(charge.organization) for charge in charges]
+        owners = [write_id(charge.owner) for charge in charges]
         accounts, held = self._lock(cursor, owners, charges)
         keys, clock = _keys_of(held.keys, accounts), _clock(cursor, held)
-        is_limited = any(map(_has_limits, charges))
-        named: list[_Named] = [None] * len(charges)
-        if is_limited:
-            pairs = list(zip([accounts[owner] for owner in owners], charges, strict=True))
-            named = [_named(*pair, keys.get(_handle_of(pair[1])), clock) for pair in pairs]
-            self._read_limits(
-                cursor,
-                [
-                    (account, name)
-                    for (account, charge), limits in zip(pairs, named, strict=True)
-                    for name in _fields(charge, limits)
-                ],
-            )
+        steps: list[tuple[Charge, _Account, _Step | Outcome]] = []
+        fields: list[tuple[_Account, str]] = []
+        for owner, charge in zip(owners, charges, strict=True):
+            account = accounts[owner]
+            step = _step(charge, account, keys.get(_handle_of(charge)), clock)
+            steps.append((charge, account, step))
+            if isinstance(step, _Step):
+                fields += [(account, field) for field in step.fields]
+        _read_fields(cursor.rows, cursor.statements, fields)
         outcomes: list[Outcome] = []
-        for owner, charge, limits in zip(owners, charges, named, strict=True):
-            key = keys.get(_handle_of(charge))
-            outcome = _judge(charge, accounts[owner], key, clock, limits)
+        for charge, account, step in steps:
+            outcome = _outcome(step, account, keys.get(_handle_of(charge)))
             if isinstance(outcome, Admission) and outcome.key is not None:
                 keys[outcome.key.handle] = outcome.key
             outcomes.append(outcome)
         changed = [account for account in accounts.values() if account.changed]
         if changed:
             self._write(cursor, changed)
-        if is_limited:
-            self._write_limits(cursor, accounts.values())
+        self._write_fields(cursor, accounts.values())
         return outcomes
+
+    def look(self, connection: Connection, statements: Statements, act: Act) -> Outcome:
+        """Apply an action that changes nothing, without a lock."""
+
+        def ask(statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
+            return connection.execute(statement(places), values).all()
+
+        (owner, action, now), database = act, self._database
+        id = write_id(owner)
+        in_use = isinstance(action, LeasesOut) and action.in_use
+        settling = database.settling if in_use else None
+        asked = statements.look(() if settling is None else (settling,))
+        found = connection.execute(asked, {"o0": id}).one_or_none()
+        account = _Account(owner, found or (id, None, None, None, None, None))
+        if now is None:
+            now = database.read_clock(found[0]) if found else database.now(connection)
+        fields = [(account, field) for field in _fields_of(action, owner, now)]
+        _read_fields(ask, statements, fields)
+        answer = account.apply(action, now)
+        if settling is not None and found:
+            # A settlement is announced before it waits for the lock of the organization, so a
+            # change does not wait for those of all holders, which follow one another.
+            return tuple(one for one in answer if lease_number(id, one.id) not in found[1])
+        return answer
 
     def rehearse(self, cursor: Cursor) -> None:
         """Compile the statements of charges, and run the read-only ones once."""
@@ -212,64 +207,44 @@ class Ledger:
 
         Returns None if its organization has no row yet.
         """
-        owner, handle = write_id(charge.organization), _handle_of(charge)
-        is_limited = _has_limits(charge)
-        expected = _expected(charge)[:JOINED_AT_MOST] if is_limited else ()
+        owner, handle = write_id(charge.owner), _handle_of(charge)
+        expected = _expected(charge)[:JOINED_AT_MOST]
         ids: list[bytes] = []
         if expected:
-            for name in expected:
-                ids.append(limit_id(owner, name))
+            for field in expected:
+                ids.append(limit_id(owner, field))
             held = self._database.hold_with_limits(cursor, owner, handle, ids)
         else:
             held = self._database.hold(cursor, (owner,), (handle,))
         if not held.owners:
             return None
-        account = _Account(held.owners[0])
+        account = _Account(charge.owner, held.owners[0])
         key = _key_of(held.keys[0], account) if held.keys else None
-        clock = _clock(cursor, held)
-        limits: _Named = None
-        if is_limited:
-            limits = _named(account, charge, key, clock)
-            names = _fields(charge, limits)
-            for place, name in enumerate(expected):
+        step = _step(charge, account, key, _clock(cursor, held))
+        if isinstance(step, _Step) and (fields := step.fields):
+            for place, field in enumerate(expected):
                 value, day = held.limits[2 * place : 2 * place + 2]
-                if value is not None and name in names:
-                    account.read_limit(name, ids[place], value, day)
-            if len(account.limits) < len(names):
-                missing = [(account, name) for name in names if name not in account.limits]
-                self._read_limits(cursor, missing)
-        outcome = _judge(charge, account, key, clock, limits)
-        if account.changed or account.changed_limits:
+                if value is not None and field in fields:
+                    account.read_field(field, ids[place], value, day)
+            if len(account.rows) < len(fields):
+                missing = [(account, field) for field in fields if field not in account.rows]
+                _read_fields(cursor.rows, cursor.statements, missing)
+        outcome = _outcome(step, account, key)
+        if account.changed or account.has_new_fields:
             self._write_one(cursor, account)
         return outcome
-
-    def _read_limits(self, cursor: Cursor, fields: Iterable[tuple["_Account", str]]) -> None:
-        """Read the fields of named limits and budgets that charges of locked organizations have."""
-        wanted = {limit_id(account.id, name): (account, name) for account, name in fields}
-        if not wanted:
-            return
-        ids = list(wanted)
-        places = places_for(len(ids))
-        rows = cursor.rows(cursor.statements.limits_of, places, filled(places, i=ids))
-        for key, cells, day in rows:
-            id = bytes(key)
-            account, name = wanted.pop(id)
-            account.read_limit(name, id, cells, day)
-        for id, (account, name) in wanted.items():
-            account.limits[name] = _Limit(id, None, None)
-        for account in {account.id: account for account, _ in wanted.values()}.values():
-            of_owner = {"o0": account.id}
-            ((account.kept_limits,),) = cursor.rows(cursor.statements.count_limits, 1, of_owner)
 
     def _lock(
         self, cursor: Cursor, owners: Sequence[bytes], charges: Sequence[Charge]
     ) -> tuple[dict[bytes, "_Account"], Held]:
         """Lock organizations, and insert missing rows."""
-        ids = sorted({*owners})
+        names = {id: charge.owner for id, charge in zip(owners, charges, strict=True)}
+        ids = sorted(names)
         handles = sorted({_handle_of(charge) for charge in charges})
         while True:
             held = self._database.hold(cursor, ids, handles)
-            accounts = {account.id: account for account in map(_Account, held.owners)}
+            found = [(bytes(row[-OWNER]), row) for row in held.owners]
+            accounts = {id: _Account(names[id], row) for id, row in found}
             if len(accounts) == len(ids):
                 return accounts, held
             with self._database.making(cursor.driver):
@@ -278,26 +253,26 @@ class Ledger:
                         cursor.run(cursor.statements.make, 1, {"o0": id})
 
     def _write_one(self, cursor: Cursor, account: "_Account") -> None:
-        """Write the only organization of a transaction and its limits, in one statement if the
+        """Write the only organization of a transaction and its fields, in one statement if the
         database can."""
         statements = cursor.statements
         if not account.changed or account.new_idle_day or len(account.uses) > USES_AT_MOST:
-            self._write_limits(cursor, (account,))
+            self._write_fields(cursor, (account,))
             if account.changed:
                 self._write(cursor, (account,))
             return
         values = {"o0": account.id, "s0": account.windows(), "u0": write_uses(account.uses)}
-        if not account.changed_limits:
+        if not account.has_new_fields:
             cursor.run(statements.keep, 1, values)
             return
-        of_limits, places, is_later = _values_of_limits((account,))
-        values |= of_limits
+        of_fields, places, is_later = _values_of_fields((account,))
+        values |= of_fields
         for statement in self._database.writing_one(statements, dates=is_later):
             cursor.run(statement, places, values)
 
-    def _write_limits(self, cursor: Cursor, accounts: Iterable["_Account"]) -> None:
+    def _write_fields(self, cursor: Cursor, accounts: Iterable["_Account"]) -> None:
         """Write the named limits and budgets that have changed."""
-        values, places, is_later = _values_of_limits(accounts)
+        values, places, is_later = _values_of_fields(accounts)
         if places:
             statements = cursor.statements
             statement = statements.keep_and_date_limits if is_later else statements.keep_limits
@@ -332,111 +307,103 @@ class Ledger:
             cursor.run(statement, places, values)
 
 
-_Named = LimitWindows | Exception | None
-"""The named limits of a charge, or the mistake with which it ends."""
+class _Step(NamedTuple):
+    """What a charge does, once its key and its plan are known."""
+
+    action: Action[Any]
+    fields: Sequence[str]
+    """The fields of named limits and budgets that the action needs."""
+    now: int
+    plan: Plan | None = None
+    """Of an admission."""
+    limits: LimitWindows | None = None
+    """The named limits of an admission."""
 
 
-def _has_limits(charge: Charge) -> bool:
-    """Return whether a charge needs rows of named limits or budgets."""
-    if isinstance(charge, Admit):
-        return charge.limits is not None
-    return isinstance(charge, Holding) or (isinstance(charge, Hit) and charge.limits is not None)
+def _settled_alone(action: Action[Any]) -> Sequence[Settlement]:
+    """Return the quota leases that an action settles, if it does nothing else."""
+    if not isinstance(action, HitLeased) or action.cost or action.request is None:
+        return ()
+    return action.request.settled
 
 
-def _fields(charge: Charge, limits: _Named) -> Sequence[str]:
-    """Return the fields that a charge needs."""
-    if isinstance(charge, Holding):
-        return charge.action.fields
-    return limits.fields if isinstance(limits, LimitWindows) else ()
+def _fields_of(action: Action[Any], owner: str, now: int | None) -> Sequence[str]:
+    """Return the fields that an action needs.
+
+    None, before the clock is read: those of calendar quotas, which it selects, are left out.
+    """
+    if not isinstance(action, (Hit, HitLeased, Peek)):
+        fields: Sequence[str] = getattr(action, "fields", ())
+        return fields
+    limits = action.limits
+    if limits is None:
+        return ()
+    if now is None:
+        return () if limits.quotas else limits.fields
+    return limits.at(now, owner).fields
 
 
 def _expected(charge: Charge) -> Sequence[str]:
-    """Return the fields that a charge will need, as far as they are known before its lock.
-
-    The clock, which is read under the lock, selects the fields of calendar quotas.
-    """
+    """Return the fields that a charge will need, as far as they are known before its lock."""
     if isinstance(charge, Admit):
         return charge.expected
-    if isinstance(charge, Holding):
-        return charge.action.fields
-    limits = charge.limits if isinstance(charge, Hit) else None
-    return () if limits is None or limits.quotas else limits.fields
+    return _fields_of(charge.action, charge.owner, None)
 
 
-def _values_of_limits(accounts: Iterable["_Account"]) -> tuple[dict[str, Any], int, bool]:
-    """Return the values of the rows of changed limits, the number of rows, and whether the idle day
+def _read_fields(
+    ask: _Ask, statements: Statements, fields: Iterable[tuple["_Account", str]]
+) -> None:
+    """Read the fields of named limits and budgets of organizations."""
+    wanted = {limit_id(account.id, field): (account, field) for account, field in fields}
+    if not wanted:
+        return
+    ids = list(wanted)
+    places = places_for(len(ids))
+    for key, value, day in ask(statements.limits_of, places, filled(places, i=ids)):
+        id = bytes(key)
+        account, field = wanted.pop(id)
+        account.read_field(field, id, value, day)
+    for id, (account, field) in wanted.items():
+        account.rows[field] = _Row(id, None, None)
+    lacking = {account.id: account for account, field in wanted.values() if field != SLOTS}
+    for id, account in lacking.items():
+        ((account.kept,),) = ask(statements.count_limits, 1, {"o0": id})
+
+
+def _values_of_fields(accounts: Iterable["_Account"]) -> tuple[dict[str, Any], int, bool]:
+    """Return the values of the rows of changed fields, the number of rows, and whether the idle day
     of one has changed."""
     values: dict[str, Any] = {}
     place, is_later = 0, False
     for account in accounts:
-        for name, limit in account.changed_limits.items():
-            value = limit.value
-            assert value is not None, "it has changed"
-            if isinstance(value, Budget):
-                last, written = value.last, value.written()
-            else:
-                last, written = value[3], write_cells(value)
-            day = idle_day(last + span_of(name) + DAY)
-            if day != limit.day and limit.day is not None:
+        for field, new, row in account.new_fields():
+            last = new.last if isinstance(new, Budget) else new[3]
+            day = idle_day(last + span_of(field) + DAY)
+            if day != row.day and row.day is not None:
                 is_later = True
             id, owner, cells, idle = limit_names(place)
-            values[id], values[owner], values[cells] = limit.id, account.id, written
+            values[id], values[owner], values[cells] = row.id, account.id, write_field(field, new)
             values[idle] = day
             place += 1
     return values, place, is_later
 
 
-def _named(
-    account: "_Account", charge: Charge, key: ApiKey | UnreadableState | None, clock: int
-) -> _Named:
-    """Return the named limits of a charge: of its rule, its plan and its key."""
+def _step(
+    charge: Charge, account: "_Account", key: ApiKey | UnreadableState | None, clock: int
+) -> _Step | Outcome:
+    """Return the step of a charge, or the outcome with which it ends without one."""
     now = clock if charge.now is None else charge.now
-    try:
-        if isinstance(charge, Hit):
-            return charge.limits and charge.limits.at(now, charge.organization)
-        if not isinstance(charge, Admit) or charge.limits is None:
-            return None
-        if key is None or isinstance(key, UnreadableState):
-            return None
-        assigned = charge.assigned if charge.resolved else account.organization()
-        plan = charge.plans.plan_of(assigned, now)
-        return limits_of(charge.limits, plan, key, now)
-    except Exception as mistake:
-        return mistake
-
-
-def _judge(
-    charge: Charge,
-    account: "_Account",
-    key: ApiKey | UnreadableState | None,
-    clock: int,
-    limits: _Named,
-) -> Outcome:
-    """Return a charge's outcome or exception, which affects no other charge of the batch."""
-    now = clock if charge.now is None else charge.now
-    if isinstance(limits, Exception):
-        return limits
     try:
         if isinstance(charge, Admit):
-            if isinstance(key, UnreadableState):
-                return key
-            return _admit(charge, account, key, now, limits)
-        if isinstance(charge, Hit):
-            return account.hit(charge.windows, now, charge.cost, limits)
-        if isinstance(charge, Holding):
-            return account.hold(charge.action, now)
-        return account.settle(charge.windows, now, charge.settled)
+            return key if isinstance(key, UnreadableState) else _admit(charge, account, key, now)
+        return _Step(charge.action, _fields_of(charge.action, charge.owner, now), now)
     except Exception as mistake:
         return mistake
 
 
 def _admit(
-    charge: Admit,
-    account: "_Account",
-    key: ApiKey | None,
-    now: int,
-    limits: LimitWindows | None,
-) -> Admission | type[MOVED]:
+    charge: Admit, account: "_Account", key: ApiKey | None, now: int
+) -> _Step | Admission | type[MOVED]:
     if key is None or sealed_fields(key) != charge.sealed:
         return MOVED
     state = key.state(now)
@@ -447,53 +414,67 @@ def _admit(
         return Admission(Verdict.ELSEWHERE, key)
     assigned = charge.assigned if charge.resolved else account.organization()
     plan = charge.plans.plan_of(assigned, now)
-    lease = None
+    limits = None if charge.limits is None else limits_of(charge.limits, plan, key, now)
+    action: Hit | HitLeased
     if charge.lease is None:
-        reading = account.hit(plan.windows, now, charge.cost, limits)
-    elif limits is None:
-        reading, lease = account.hit_leased(plan.windows, now, charge.cost, charge.lease)
+        action = new_tuple(Hit, (plan.windows, charge.cost, limits))
     else:
-        account.settle(plan.windows, now, charge.lease.settled)
-        reading = account.hit(plan.windows, now, charge.cost, limits)
+        action = HitLeased(plan.windows, charge.cost, charge.lease, limits)
+    return new_tuple(_Step, (action, () if limits is None else limits.fields, now, plan, limits))
+
+
+def _outcome(
+    step: _Step | Outcome, account: "_Account", key: ApiKey | UnreadableState | None
+) -> Outcome:
+    """Return the outcome of a step or its exception, which affects no other charge."""
+    if not isinstance(step, _Step):
+        return step
+    action, _, now, plan, limits = step
+    try:
+        answer = account.apply(action, now)
+    except Exception as mistake:
+        return mistake
+    if plan is None:
+        return answer
+    reading, lease = answer if isinstance(answer, Leased) else (answer, None)
+    assert isinstance(key, ApiKey), "the step is of an admission"
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading, limits)
     return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading, limits, lease)
 
 
-class _Limit:
+class _Row(NamedTuple):
     """The row of a named limit or a budget, while the lock of its organization is held."""
 
-    __slots__ = ("day", "id", "value")
-
-    def __init__(self, id: bytes, value: Cells | Budget | None, day: int | None) -> None:
-        self.id = id
-        self.value = value
-        """None: there is no row yet."""
-        self.day = day
-        """The idle day in the row."""
+    id: bytes
+    value: Cells | Budget | None
+    """As it was read; None: there is no row yet."""
+    day: int | None
+    """The idle day in the row."""
 
 
 class _Account:
-    """The row of one organization, while its lock is held."""
+    """The row of one organization, while its lock is held, and its ledger."""
 
     __slots__ = (
         "changed",
-        "changed_limits",
         "failure",
+        "has_new_fields",
         "id",
         "idle_day",
-        "kept_limits",
-        "leases",
-        "limits",
+        "kept",
+        "ledger",
         "new_idle_day",
+        "owner",
         "plan",
-        "state",
+        "rows",
         "stored_windows",
         "uses",
     )
 
-    def __init__(self, row: Any) -> None:
-        id, plan, overrides, self.stored_windows, used, self.idle_day = row[-6:]
+    def __init__(self, owner: str, row: Any) -> None:
+        self.owner = owner
+        id, plan, overrides, self.stored_windows, used, self.idle_day = row[-OWNER:]
         self.id = bytes(id)
         self.plan = plan, overrides
         self.failure: UnreadableState | None = None
@@ -502,139 +483,76 @@ class _Account:
             self.uses = read_uses(used, self.id)
         except UnreadableState as failure:
             self.uses, self.failure = {}, failure
-        self.state: State | None = None
-        self.leases: QuotaLeases = ()
-        """The quota leases in the state."""
+        self.ledger: Ledger | None = None
+        """Once it is decoded: with the fields that charges need."""
         self.changed = False
+        """Whether its windows or leases have changed."""
         self.new_idle_day = False
-        self.limits: dict[str, _Limit] = {}
+        self.rows: dict[str, _Row] = {}
         """The rows of named limits and budgets by field, as far as charges need them."""
-        self.changed_limits: dict[str, _Limit] = {}
-        self.kept_limits = 0
+        self.has_new_fields = False
+        self.kept = 0
         """The number of its fields, if a charge has a new one."""
 
     def organization(self) -> Organization | None:
         """Return the plan that the row assigns; None: the default plan."""
         plan, overrides = self.plan
-        return None if plan is None else read_organization(read_id(self.id), plan, overrides)
+        return None if plan is None else read_organization(self.owner, plan, overrides)
 
-    def read_limit(self, name: str, id: bytes, value: bytes, day: int) -> None:
+    def read_field(self, field: str, id: bytes, value: bytes, day: int) -> None:
         """Decode the cells of a named limit, or a budget."""
         try:
-            read = Budget.read(bytes(value)) if name.startswith(PREFIX) else read_cells(value)
+            self.rows[field] = _Row(id, read_field(field, value), day)
         except UNREADABLE as failure:
-            self.failure = UnreadableState(read_id(self.id), LIMIT_ROWS, REMOVE_LIMITS)
+            self.failure = UnreadableState(self.owner, LIMIT_ROWS, REMOVE_LIMITS)
             self.failure.__cause__ = failure
-        else:
-            self.limits[name] = _Limit(id, read, day)
 
-    def change_limits(self, changed: Iterable[tuple[str, Cells | Budget]]) -> None:
-        """Note the named limits or budgets to write."""
-        for name, value in changed:
-            limit = self.changed_limits[name] = self.limits[name]
-            self.kept_limits += limit.value is None
-            limit.value = value
-
-    def hit(
-        self,
-        windows: tuple[Window, ...],
-        now: int,
-        cost: int,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        """Charge the windows, and named limits with them."""
-        state = self._read_windows(windows)
-        if self.leases and windows:
-            if limits is None:
-                return self.hit_leased(windows, now, cost)[0]
-            self.settle(windows, now)
-            reading = self._hit_limited(lowered(windows, self.leases), now, cost, limits)
-            return until_settled(reading, self.leases)
-        if limits is not None:
-            return self._hit_limited(windows, now, cost, limits)
-        reading, state = hit(state, windows, now, cost)
-        self._keep(state, windows, now)
-        return reading
-
-    def hit_leased(
-        self, windows: tuple[Window, ...], now: int, cost: int, request: LeaseRequest | None = None
-    ) -> tuple[Reading, Reservation | None]:
-        """Charge the windows, settle quota leases and grant one."""
-        state = self._read_windows(windows)
-        reading, state, leases, lease = hit_leased(state, self.leases, windows, now, cost, request)
-        self._keep(state, windows, now, leases)
-        return reading, lease
-
-    def settle(
-        self, windows: tuple[Window, ...], now: int, settled: Iterable[Settlement] = ()
-    ) -> QuotaLeases:
-        """Settle quota leases, count those past their deadline, and return the rest."""
-        state = self._read_windows(windows)
-        if self.leases:
-            state, leases = current(state, self.leases, windows, now, settled)
-            self._keep(state, windows, now, leases)
-        return self.leases
-
-    def _read_windows(self, windows: tuple[Window, ...]) -> State:
-        """Decode the windows; empty where named limits alone are charged."""
-        if self.failure is not None:
-            raise self.failure
-        if self.state is None and windows:
-            try:
-                self.state, self.leases = read_state(self.stored_windows, windows)
-            except UNREADABLE as failure:
-                raise UnreadableState(read_id(self.id), ROW, EMPTY_COLUMNS) from failure
-        return self.state or ()
-
-    def _keep(
-        self,
-        state: State,
-        windows: tuple[Window, ...],
-        now: int,
-        leases: QuotaLeases | None = None,
-    ) -> None:
-        """Note the state to write; None: the leases are those of before."""
-        if leases is None:
-            leases = self.leases
-        if not windows or (state is self.state and leases is self.leases):
-            return
-        self.state, self.leases = state, leases
-        self.changed = True
-        longest = max([span + grain for _, span, _, grain in windows], default=0)
-        if leases:
-            longest += LONGEST
-        day = idle_day(now + longest)
-        if self.idle_day is None or day > self.idle_day:
-            self.idle_day = day
-            self.new_idle_day = True
-
-    def _hit_limited(
-        self, windows: tuple[Window, ...], now: int, cost: int, limits: LimitWindows
-    ) -> Reading:
-        before: list[Any] = []
-        for name in limits.fields:
-            before.append(self.limits[name].value)
-        reading, state, after = hit_limited(
-            (self.state or ()) if windows else (),
-            windows,
-            before,
-            limits.windows,
-            now,
-            cost,
-            crowded(before, self.kept_limits),
-        )
-        self.change_limits(changed_fields(limits, before, after))
-        self._keep(state, windows, now)
-        return reading
-
-    def hold(self, action: HoldAction, now: int) -> HoldAnswer:
-        """Take, settle or renew a hold, or read budgets."""
-        if self.failure is not None:
-            raise self.failure
-        before: list[Any] = [self.limits[name].value for name in action.fields]
-        answer, after = apply(action, before, now, self.kept_limits)
-        self.change_limits(changed(action, before, after))
+    def apply(self, action: Action[A], now: int) -> A:
+        """Apply an action to the ledger, and note what it changes."""
+        before = self.ledger or self._read()
+        answer, after = action.apply(before, now)
+        self.ledger = after
+        _, windows, leases, limits, budgets, _ = before
+        if after.windows is not windows or after.leases is not leases:
+            self.changed = True
+            day = idle_day(now + LONGEST_SPAN + LONGEST)
+            if self.idle_day is None or day > self.idle_day:
+                self.idle_day = day
+                self.new_idle_day = True
+        if after.limits is not limits or after.budgets is not budgets:
+            self.has_new_fields = True
         return answer
+
+    def _read(self) -> Ledger:
+        """Decode the ledger, as far as its fields were read."""
+        if self.failure is not None:
+            raise self.failure
+        try:
+            windows, leases = read_state(self.stored_windows)
+        except UNREADABLE as failure:
+            raise UnreadableState(self.owner, ROW, EMPTY_COLUMNS) from failure
+        if not self.rows:
+            return new_tuple(Ledger, (self.owner, windows, leases, _NO_FIELDS, _NO_FIELDS, 0))
+        limits: dict[str, Cells] = {}
+        budgets: dict[str, Budget] = {}
+        for field, (_, value, _) in self.rows.items():
+            if isinstance(value, Budget):
+                budgets[field] = value
+            elif value is not None:
+                limits[field] = value
+        others = max(0, self.kept - len(limits) - len(budgets))
+        return Ledger(self.owner, windows, leases, limits, budgets, others)
+
+    def new_fields(self) -> Iterator[tuple[str, Cells | Budget, _Row]]:
+        """Yield the fields that have changed, with what is to be written, and their rows."""
+        if self.ledger is None or not self.has_new_fields:
+            return
+        kept: dict[str, Cells | Budget] = {**self.ledger.limits, **self.ledger.budgets}
+        for field, row in self.rows.items():
+            empty = UNUSED if isinstance(row.value, Budget) else EMPTY
+            new = kept.get(field, None if row.value is None else empty)
+            if new is not None and new is not row.value:
+                yield field, new, row
 
     def use(self, key: ApiKey, now: int) -> ApiKey:
         """Count a request of a key, and return the key with its new usage."""
@@ -645,8 +563,8 @@ class _Account:
 
     def windows(self) -> bytes:
         """Return the encoded windows after a change."""
-        assert self.state is not None
-        return write_state(self.state, self.leases)
+        assert self.ledger is not None
+        return write_state(self.ledger.windows, self.ledger.leases)
 
 
 def _clock(cursor: Cursor, held: Held) -> int:

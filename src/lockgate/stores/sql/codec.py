@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDetails
-from ...core.leases import Lease, Leases
+from ...core.budgets import SLOTS, Budget
+from ...core.holds import PREFIX
 from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases
 from ...core.reservations import Reservation
-from ...core.sliding_window import Cells, State, Window, empty_state
+from ...core.sliding_window import Cells, State
 from ...core.timestamps import DAY
 from ..answers import UNREADABLE, UnreadableState, reading_state
 
@@ -26,12 +27,12 @@ _USE = Struct("<Bqq")
 ROW = "its row in the table of organizations"
 """The ``where`` of an :class:`UnreadableState`."""
 EMPTY_COLUMNS = (
-    "set its columns windows, slots, used and made to NULL: windows, slots and recent usage then "
-    "begin anew, keys and plans stay"
+    "set its columns windows, used and made to NULL: windows and recent usage then begin anew, "
+    "keys, plans and slots stay"
 )
 """The ``removal`` of one. The row itself cannot go: its keys refer to it."""
 LIMIT_ROWS = "its rows in the table of limits"
-REMOVE_LIMITS = "delete them: named limits then begin anew"
+REMOVE_LIMITS = "delete them: named limits, holds and slots then begin anew"
 _EMPTY_OVERRIDES = "set its column overrides to NULL: the limits of its plan then apply"
 _REMOVE_KEY = "delete that row: the key is then lost"
 _ACCOUNT_COLUMNS = len(Account._fields)
@@ -70,6 +71,27 @@ def read_cells(value: bytes) -> Cells:
     return used, oldest, first, last, count, older
 
 
+def write_field(field: str, value: Cells | Budget) -> bytes:
+    """Encode the cells of a named limit, or a budget: slots as JSON, whose jobs and owners are any
+    texts. Two escaped surrogates would decode as one."""
+    if not isinstance(value, Budget):
+        return write_cells(value)
+    if field == SLOTS:
+        return write_id(json.dumps(value.held, ensure_ascii=False))
+    return value.written()
+
+
+def read_field(field: str, value: bytes) -> Cells | Budget:
+    """Decode the bytes of :func:`write_field`.
+
+    Raises:
+        ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
+    """
+    if field == SLOTS:
+        return Budget(held=tuple(Reservation(*row) for row in json.loads(read_id(value))))
+    return Budget.read(bytes(value)) if field.startswith(PREFIX) else read_cells(value)
+
+
 @lru_cache(4096)
 def limit_id(organization: bytes, field: str) -> bytes:
     """Return the primary key of a named limit's cells, of one length for every id (D36)."""
@@ -95,24 +117,25 @@ def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
     return b"".join(parts)
 
 
-def read_state(value: bytes | None, windows: tuple[Window, ...]) -> tuple[State, QuotaLeases]:
-    """Decode a state of :func:`write_state`, and the quota leases.
+def read_state(value: bytes | None) -> tuple[State, QuotaLeases]:
+    """Decode a state of :func:`write_state`, empty before the first hit, and the quota leases.
 
     Raises:
         ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
     """
     if value is None:
-        return empty_state(windows), ()
+        return (), ()
     format, windows_kept = _HEAD.unpack_from(value)
     if format not in (_FORMAT, _LEASED):
         raise ValueError(f"Window state has format {format}: lockgate here reads {_LEASED}.")
     at = _HEAD.size
     state: list[Cells] = []
+    unpack, size = _CELLS.unpack_from, _CELLS.size
     for _ in range(windows_kept):
-        used, oldest, first, last, count, length = _CELLS.unpack_from(value, at)
-        at += _CELLS.size
-        state.append((used, oldest, first, last, count, value[at : at + length]))
-        at += length
+        used, oldest, first, last, count, length = unpack(value, at)
+        begins = at + size
+        at = begins + length
+        state.append((used, oldest, first, last, count, value[begins:at]))
     leases: QuotaLeases = ()
     if format == _LEASED:
         rows = _LEASE.iter_unpack(value[at:])
@@ -154,19 +177,6 @@ def read_uses(value: bytes | None, organization: bytes) -> Uses:
     except UNREADABLE as failure:
         raise UnreadableState(read_id(organization), ROW, EMPTY_COLUMNS) from failure
     return uses
-
-
-def write_leases(leases: Leases) -> bytes | None:
-    """Encode leases as JSON; None: no lease. Two escaped surrogates would decode as one."""
-    return write_id(json.dumps(leases, ensure_ascii=False)) if leases else None
-
-
-def read_leases(value: bytes | None) -> Leases:
-    """Decode leases of :func:`write_leases`."""
-    if value is None:
-        return ()
-    rows: list[tuple[str, str, int, int]] = json.loads(bytes(value))
-    return tuple(Lease(*row) for row in rows)
 
 
 def read_organization(id: str, plan: str | None, overrides: str | None) -> Organization | None:

@@ -244,7 +244,7 @@ class Commits:
             cursor.write(query)
         older = None
         if commit.voids and now is None:
-            older = leases_out(commit.owner, held.owner.windows, held.moment.clock)
+            older = leases_out(held.owner.windows, held.moment.clock)
         return Outcome("done", at, tuple(map(held.used, rows)), ended, more), older
 
     def _end(

@@ -72,7 +72,7 @@ _MYSQL_LEVEL: Final = "READ COMMITTED"
 
 _CLOCK: Final = 15
 """The position of the clock's column, after the columns of a key."""
-_OWNER: Final = 6
+OWNER: Final = 6
 """The number of columns of an organization, the last ones."""
 _BEGIN: Final = "BEGIN IMMEDIATE"
 _WAL_ATTEMPTS: Final = 100
@@ -470,7 +470,7 @@ def _joined_with_limits(
         return Held((), (), None)
     (row,) = rows
     now = row[_CLOCK] if clock is None else clock()
-    return Held(rows, () if row[0] is None else rows, now, row[_CLOCK + 1 : -_OWNER])
+    return Held(rows, () if row[0] is None else rows, now, row[_CLOCK + 1 : -OWNER])
 
 
 def _values_of(owner: bytes, handle: str, limits: Sequence[bytes]) -> dict[str, Any]:

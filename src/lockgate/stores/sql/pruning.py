@@ -21,8 +21,8 @@ AT_ONCE: Final = 50
 
 
 class Pruning:
-    """Removes empty windows, ended leases, organizations without a plan, key or account, and named
-    limits and usage histories that show nothing any more.
+    """Removes empty windows, organizations without a plan, key or account, and named limits, holds,
+    slots and usage histories that show nothing any more.
 
     ``Store.remove_ended`` removes ended keys. A step skips locked rows, so it neither waits nor
     delays an admission.
@@ -80,9 +80,7 @@ class Pruning:
             has_account = exists().where(self._accounts.c.organization == table.c.id)
             forgotten = these, table.c.plan.is_(None), ~has_keys, ~has_account
             connection.execute(delete(table).where(*forgotten))
-            connection.execute(
-                update(table).where(these).values(windows=None, slots=None, idle_day=None)
-            )
+            connection.execute(update(table).where(these).values(windows=None, idle_day=None))
         usage, limits = self._usage, self._limits
         return max(
             len(ids),

@@ -267,8 +267,13 @@ class Statements:
             )
         )
 
+    def look(self, beside: Iterable[ColumnElement[Any]]) -> Select[*tuple[Any, ...]]:
+        """Select the clock, columns beside it, and the organization ``o0``, without a lock."""
+        table = self._organizations
+        return select(self._clock, *beside, *_owner(table)).where(table.c.id == bindparam("o0"))
+
     def limits_of(self, places: int) -> Select[*tuple[Any, ...]]:
-        """Select the cells of named limits by their ids, under the locks of their organizations."""
+        """Select named limits and budgets by their ids."""
         table = self._limits
         columns = table.c.id, table.c.cells, table.c.idle_day
         return select(*columns).where(_among(table.c.id, "i", places))

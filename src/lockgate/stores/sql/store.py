@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from inspect import isawaitable, iscoroutinefunction
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -13,16 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ...core.api_keys import ApiKey, Position
 from ...core.bounded_dict import BoundedDict
 from ...core.changes import ChangeDraft, drafted_change
-from ...core.holds import HoldAction, HoldAnswer
 from ...core.key_format import Token
 from ...core.key_search import IMPORTED, KeySearch
-from ...core.leases import Lease, Leases, SlotReading, acquire, release, renew
-from ...core.limit_windows import LimitWindows
+from ...core.ledger import Action, Reset
 from ...core.limits import Limit
 from ...core.plans import Organization, PlanBook
-from ...core.quota_leases import LONGEST, LeaseRequest, QuotaLeases, Settlement
+from ...core.quota_leases import LONGEST, LeaseRequest
 from ...core.row_seals import sealed_fields
-from ...core.sliding_window import Reading, Window
 from ...core.timestamps import SECOND
 from ...core.usage_history import UsageHistory
 from ...errors import ConfigurationError
@@ -42,6 +39,7 @@ from ..answers import (
 )
 from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
+from ..ledger import Charges
 from ..resilience.older_leases import note_leases
 from ..rows import (
     ACCOUNT_BY_TOKEN,
@@ -60,7 +58,7 @@ from ..rows import (
     without_usage,
 )
 from ..runtime.log_hints import Adviser
-from .admission import Admit, Hit, Holding, Ledger, Settling
+from .admission import READING, Act, Admit, Ledgers
 from .changes import ChangeRecords
 from .codec import write_id
 from .commits import Commits, Taken
@@ -79,6 +77,7 @@ from .tables import DEFAULT_PREFIX, Tables
 from .transactions import Transactions, Work
 from .usage import Histories
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 PlanResolver = Callable[[str], Organization | Awaitable[Organization | None] | None]
@@ -112,7 +111,7 @@ class KeyHint(NamedTuple):
         self.charged[limits] = fields
 
 
-class SqlStore(PrimaryStore):
+class SqlStore(Charges, PrimaryStore):
     """A store in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
     A charge is one short transaction that locks the organization's row, reads, decides and writes;
@@ -150,10 +149,11 @@ class SqlStore(PrimaryStore):
         builders = database.clock, database.insert_missing, database.upsert
         self._statements = Statements(tables, engines.dialect, *builders)
         pipelined = pipelined_dialect(engines.dialect)
+        self._ledgers: Final = Ledgers(database)
         self._transactions = Transactions(
             database,
             Check(tables, database, create=engines.creates),
-            Ledger(database),
+            self._ledgers,
             self._statements,
             None if pipelined is None else Statements(tables, pipelined, *builders),
             engines.dialect,
@@ -273,23 +273,6 @@ class SqlStore(PrimaryStore):
     ) -> Admission:
         return await self.admit(token, cost, plans, now, address, lease=lease)
 
-    async def settle_leases(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        settled: Sequence[Settlement],
-        now: int | None = None,
-    ) -> None:
-        outcome = await self._executors.here().charge(Settling(organization, windows, settled, now))
-        if isinstance(outcome, Exception):
-            raise outcome
-
-    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
-        return await self._read(lambda c: self._organizations.quota_leases(c, organization, now))
-
-    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
-        return await self._read(lambda c: self._organizations.leases_in_use(c, organization, now))
-
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls
 
@@ -304,49 +287,28 @@ class SqlStore(PrimaryStore):
         except passed.failures as failure:
             raise StoreError from failure
 
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        charge = Hit(organization, windows, cost, now, limits)
-        outcome = await self._executors.here().charge(charge)
-        if isinstance(outcome, Exception):
-            raise outcome
-        assert isinstance(outcome, Reading)
-        return outcome
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        act = Act(owner, action, now)
+        outcome: object = None
+        if isinstance(act.action, Reset):
+            await self._reset(owner, act.action, now)
+        elif isinstance(act.action, READING):
+            outcome = await self._read(lambda c: self._ledgers.look(c, self._statements, act))
+        else:
+            outcome = await self._executors.here().charge(act)
+            if isinstance(outcome, Exception):
+                raise outcome
+        return cast(A, outcome)
 
-    async def peek(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        organizations = self._organizations
-        return await self._read(
-            lambda connection: organizations.peek(connection, organization, windows, now, limits)
-        )
-
-    async def reset(
-        self,
-        organization: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        id = write_id(organization)
+    async def _reset(self, owner: str, action: Reset, now: int | None) -> None:
+        id, change, organizations = write_id(owner), action.change, self._organizations
 
         def work(connection: Connection) -> None:
-            if change is not None:
-                self._organizations.lock(connection, id)
-            elif self._organizations.find_and_lock(connection, id) is None:
-                return
-            self._organizations.reset(connection, organization)
-            self._record(connection, id, change, now, recalls=True)
+            find = organizations.find_and_lock if change is None else organizations.lock
+            row = find(connection, id)
+            if row is not None:
+                organizations.reset(connection, id, row, action)
+                self._record(connection, id, change, now, recalls=True)
 
         await self._write(work)
 
@@ -376,47 +338,6 @@ class SqlStore(PrimaryStore):
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         return await self._read(lambda connection: self._histories.read(connection, owner))
-
-    async def acquire(
-        self,
-        organization: str,
-        job: str,
-        owner: str,
-        limit: int | None,
-        span: int,
-        now: int | None = None,
-    ) -> SlotReading:
-        return await self._lease(
-            organization, now, lambda leases, at: acquire(leases, job, owner, limit, at, span)
-        )
-
-    async def renew(
-        self, organization: str, job: str, owner: str, span: int, now: int | None = None
-    ) -> Lease | None:
-        return await self._lease(
-            organization, now, lambda leases, at: renew(leases, job, owner, at, span)
-        )
-
-    async def release(
-        self, organization: str, job: str, owner: str, now: int | None = None
-    ) -> bool:
-        return await self._lease(
-            organization, now, lambda leases, at: release(leases, job, owner, at)
-        )
-
-    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        return await self._read(
-            lambda connection: self._organizations.held(connection, organization, now)
-        )
-
-    async def hold(
-        self, organization: str, action: HoldAction, now: int | None = None
-    ) -> HoldAnswer:
-        outcome = await self._executors.here().charge(Holding(organization, action, now))
-        if isinstance(outcome, Exception):
-            raise outcome
-        assert isinstance(outcome, HoldAnswer)
-        return outcome
 
     def note_change(self, connection: Connection, organization: str) -> None:
         """Note in a transaction of the host's that it changes the plan that its resolver returns.
@@ -565,14 +486,3 @@ class SqlStore(PrimaryStore):
         found = current(connection, self._tables)
         problem = None if found is None else renumbered(connection, self._tables, found)
         return [] if problem is None else [StoreWarning("tables", problem)]
-
-    async def _lease(
-        self,
-        organization: str,
-        now: int | None,
-        change: Callable[[Leases, int], tuple[T, Leases]],
-    ) -> T:
-        organizations = self._organizations
-        return await self._write(
-            lambda connection: organizations.lease(connection, organization, now, change)
-        )

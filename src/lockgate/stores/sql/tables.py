@@ -127,7 +127,7 @@ class Tables:
 
 
 def _organizations(prefix: str, metadata: MetaData) -> Table:
-    """Return the table of organizations: plans, windows, slots and recent usage."""
+    """Return the table of organizations: plans, windows and recent usage."""
     return Table(
         f"{prefix}organizations",
         metadata,
@@ -135,11 +135,10 @@ def _organizations(prefix: str, metadata: MetaData) -> Table:
         Column("plan", String(64)),
         Column("overrides", Text),
         Column("windows", large_bytes()),
-        # The day from which windows and slots are empty. It changes at most once a day, so
+        # The day from which windows are empty. It changes at most once a day, so
         # that admissions do not update its index. A new row has the first of all days: a row
         # that stays empty is pruned with the idle ones.
         Column("idle_day", Integer, index=True),
-        Column("slots", large_bytes()),
         Column("changed", BigInteger, index=True),
         # Usage of keys not yet added to their own rows: an admission writes one row.
         Column("used", LargeBinary),
@@ -247,7 +246,8 @@ def _usage(prefix: str, metadata: MetaData) -> Table:
 
 
 def _limits(prefix: str, metadata: MetaData) -> Table:
-    """Return the table of named limits. Plain admissions do not read it."""
+    """Return the table of named limits, budgets of holds, and slots. Plain admissions do not read
+    it."""
     return Table(
         f"{prefix}limits",
         metadata,

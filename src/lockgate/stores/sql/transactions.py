@@ -16,7 +16,7 @@ from ...metrics import Metrics
 from ..answers import OutcomeUnknown, StoreError
 from ..resilience.deadlines import left
 from ..runtime.log_hints import Adviser
-from .admission import Charge, Ledger, Outcome
+from .admission import Charge, Ledgers, Outcome
 from .databases import Database
 from .error_hints import is_driver_error, is_rejected_value
 from .pipelined_cursor import PipelinedCursor, can_pipeline
@@ -38,8 +38,8 @@ class Transactions:
     Args:
         database: the kind of database.
         check: checks the revision of the tables.
-        ledger: makes charges in a transaction.
-        statements: the statements of the ledger.
+        ledgers: makes charges in a transaction.
+        statements: the statements of charges.
         pipelined: the same for a :class:`PipelinedCursor`; None: no connection could have one.
         dialect: identifies exceptions of the driver.
         prune: returns work that removes a few idle rows when that is due.
@@ -51,7 +51,7 @@ class Transactions:
         self,
         database: Database,
         check: Work[None],
-        ledger: Ledger,
+        ledgers: Ledgers,
         statements: Statements,
         pipelined: Statements | None,
         dialect: Dialect,
@@ -61,7 +61,7 @@ class Transactions:
     ) -> None:
         self._database = database
         self.check: Final = check
-        self._ledger = ledger
+        self._ledgers = ledgers
         self._statements = statements
         self._pipelined = pipelined
         self._dialect = dialect
@@ -118,7 +118,7 @@ class Transactions:
         """Make charges in one transaction, on the connection's driver directly."""
         try:
             self._database.begin_charging(cursor)
-            outcomes = self._ledger.charge(cursor, charges)
+            outcomes = self._ledgers.charge(cursor, charges)
             undone = _commit(cursor.connection, cursor.commit)
             if undone is not None:
                 raise undone
@@ -165,7 +165,7 @@ class Transactions:
         cursor = self.cursor(connection)
         try:
             self._database.begin_charging(cursor)
-            self._ledger.rehearse(cursor)
+            self._ledgers.rehearse(cursor)
         finally:
             _undo(connection, cursor.rollback)
 

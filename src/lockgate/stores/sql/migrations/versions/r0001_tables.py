@@ -63,7 +63,6 @@ def _create_organizations() -> None:
         Column("overrides", Text),
         Column("windows", large_bytes()),
         Column("idle_day", Integer),
-        Column("slots", large_bytes()),
         Column("changed", BigInteger),
         Column("used", LargeBinary),
         Column("made", LargeBinary),
