@@ -196,7 +196,7 @@ def requires(
             is cancelled when the client goes away.
         limits: named limits that the call is charged for as well (D40).
         accepts: the credentials that are accepted: API keys, and with ``session`` the tokens of an
-            identity provider, where the gate has ``SessionOptions(bearer=...)``.
+            identity provider, where the gate has ``WebOptions(session_bearer=...)``.
 
     Raises:
         ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do

@@ -11,7 +11,8 @@ from pydantic import AnyHttpUrl
 from lockgate import Gate, Registration, Rule, run
 from lockgate.errors import MissingAuth
 from lockgate.mcp import KeyVerifier, caller, principal, protect, requires
-from lockgate.sessions import Session, SessionOptions, SignedCookie
+from lockgate.options import WebOptions
+from lockgate.sessions import Session, SignedCookie
 from lockgate.sessions.jwt import JwtSessions
 from tests.sessions.provider import AUDIENCE, EC, ISSUER, RSA, jwks, mint
 
@@ -23,7 +24,10 @@ both_servers = pytest.mark.parametrize("kind", SERVERS)
 def with_tokens(**options: Any) -> Gate:
     return gate_of(
         sessions=JwtSessions(jwks(RSA, EC), issuer=ISSUER, audience=AUDIENCE),
-        session_options=SessionOptions(bearer=True, roles={"owner": ["*"], "reader": ["search:*"]}),
+        web_options=WebOptions(
+            session_bearer=True,
+            session_roles={"owner": ["*"], "reader": ["search:*"]},
+        ),
         public_url="https://api.example",
         **options,
     )
