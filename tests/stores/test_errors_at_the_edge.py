@@ -70,7 +70,7 @@ def in_redis(kind: str, part: str) -> tuple[Store, Corrupt]:
             client.delete(place.windows)
             client.rpush(place.windows, junk)
         elif part == "slots":
-            client.set(place.leases, junk)
+            client.set(place.slots, junk)
         else:
             start = b"key " if part == "key" else b"plan"
             fields = [*client.hkeys(place.organization), b"plan"]

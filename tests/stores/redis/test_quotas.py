@@ -16,8 +16,7 @@ from lockgate.core.limits import bound
 from lockgate.core.plans import CREATOR, PlanBook
 from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, SECOND
 from lockgate.stores.answers import Verdict
-from lockgate.stores.redis import RedisStore, admission
-from lockgate.stores.redis import store as redis_store
+from lockgate.stores.redis import RedisStore, ledger
 from lockgate.testing.factories import Factory
 
 from .backends import opened, server
@@ -37,7 +36,7 @@ def test_a_hold_counts_in_the_period_of_the_servers_clock(
     store: RedisStore, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = budgets(of(QUOTA))
-    monkeypatch.setattr(redis_store, "wall_clock", lambda: wall_clock() + days * DAY)
+    monkeypatch.setattr(ledger, "wall_clock", lambda: wall_clock() + days * DAY)
     taken = run(store.hold("org_1", Take("0" * 32, limits, (3, 3), HOUR, 9)))
     assert (taken.done, taken.used) == (True, (3, 3))
     settled = run(store.hold("org_1", Settle("0" * 32, limits.fields, (2, 2), limits.quotas)))
@@ -72,7 +71,7 @@ def test_the_period_is_that_of_the_servers_clock_however_wrong_the_process_is(
     store: RedisStore, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(store.hit("org_1", CREATOR.windows, 1, limits=of(QUOTA)))
-    monkeypatch.setattr(admission, "wall_clock", lambda: wall_clock() + days * DAY)
+    monkeypatch.setattr(ledger, "wall_clock", lambda: wall_clock() + days * DAY)
     hit = run(store.hit("org_1", CREATOR.windows, 1, limits=of(QUOTA)))
     assert hit.used[-2:] == (2, 2)
     alone = run(store.hit("org_1", (), 1, limits=of(QUOTA)))
@@ -88,7 +87,7 @@ def test_an_admission_is_charged_once_to_the_period_of_the_server(
     factory = Factory()
     key = factory.key()
     run(store.insert(factory.draft(key=key), None))
-    monkeypatch.setattr(admission, "wall_clock", lambda: wall_clock() + days * DAY)
+    monkeypatch.setattr(ledger, "wall_clock", lambda: wall_clock() + days * DAY)
     plans = PlanBook([CREATOR], custom=[], default="creator")
     told = [run(store.admit(factory.token(key), 1, plans, None, None, (QUOTA,))) for _ in range(4)]
     assert [one.verdict for one in told] == [Verdict.ADMITTED] * 3 + [Verdict.LIMITED]

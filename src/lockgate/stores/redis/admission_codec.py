@@ -18,6 +18,9 @@ from .transport.commands import arguments, request_ids
 ADMITTED, LIMITED, EXPIRED, ANOTHER_PERIOD = range(1, 5)
 """The verdict, which is the first byte of an answer. The last: nothing was done, because the
 server is in another calendar period than the call names."""
+NEW, PEEKS, SETTLES = 0, -1, -2
+"""In place of the server's instant before a request was first sent: it is sent the first time; it
+reads, and charges nothing; it only settles quota leases."""
 _LONGEST_SPAN: Final = 2**40 - 1
 _PART: Final = 60
 _WINDOW: Final = Struct("<ddd")
@@ -25,6 +28,7 @@ _REQUEST: Final = Struct("<ddd8sQd")
 _OF_LIMITS: Final = Struct("<bdb")
 _ALONE: Final = Struct("<Bq")
 _USED_SIZE: Final = 8
+_SINCE: Final = Struct("<d2s")
 _REQUEST_AND_END: Final = Struct(f"{_REQUEST.format}2s")
 
 
@@ -71,7 +75,7 @@ def charging(windows: tuple[Window, ...]) -> Charging:
 
 @lru_cache(4096)
 def limiting(limits: LimitWindows) -> bytes:
-    """Encode the windows of named limits and their fields, as ``limits.lua`` takes them."""
+    """Encode the windows of named limits and their fields, as ``charge.lua`` takes them."""
     packed = b"".join(
         _WINDOW.pack(span, inf if limit is None else limit, grain)
         for _, span, limit, grain in limits.windows
@@ -80,7 +84,7 @@ def limiting(limits: LimitWindows) -> bytes:
 
 
 def read_limited(reading: Reading, told: bytes) -> Reading:
-    """Decode what ``limits.lua`` tells, and combine it with the reading of the plan."""
+    """Decode what ``charge.lua`` tells of them, and combine it with the reading of the plan."""
     refusing, wait, lacking = _OF_LIMITS.unpack_from(told)
     number = (len(told) - _OF_LIMITS.size) // _USED_SIZE
     used = Struct(f"<{number}d").unpack_from(told, _OF_LIMITS.size)
@@ -96,7 +100,7 @@ def read_limited(reading: Reading, told: bytes) -> Reading:
 
 
 def size_of_limits(limits: LimitWindows) -> int:
-    """Return the number of bytes that ``limits.lua`` adds to an answer."""
+    """Return the number of bytes that they add to an answer."""
     return _OF_LIMITS.size + _USED_SIZE * len(limits.fields)
 
 
@@ -106,13 +110,15 @@ def read_instant_of_answer(answer: bytes) -> int:
 
 
 def read_limits(packed: bytes) -> Reading:
-    """Decode the answer of ``hit_limits.lua``: the reading of named limits without a plan."""
+    """Decode the answer of ``hit.lua`` about named limits alone."""
     _, now = _ALONE.unpack_from(packed)
     alone = Reading(True, now, (), None, now, None, None, 0)
     return read_limited(alone, packed[_ALONE.size :])
 
 
-def write_request(now: int | None, cost: int, expires_at: float, mark: bytes) -> bytes:
+def write_request(
+    now: int | None, cost: int, expires_at: float, mark: bytes, since: int = NEW
+) -> bytes:
     """Encode a new request as ``request.lua`` reads it, with which a call ends.
 
     Args:
@@ -121,6 +127,7 @@ def write_request(now: int | None, cost: int, expires_at: float, mark: bytes) ->
         expires_at: the instant from which on it is refused as expired, or its plan does not hold;
             infinity: never.
         mark: the fingerprint of the plan.
+        since: :data:`NEW`, or what is done in place of a charge.
 
     Raises:
         ConfigurationError: the cost is above 2**53 - 1, more than Lua's numbers can hold.
@@ -133,7 +140,7 @@ def write_request(now: int | None, cost: int, expires_at: float, mark: bytes) ->
         expires_at,
         mark,
         request_ids.next(),
-        0,
+        since,
         b"\r\n",
     )
 
@@ -141,8 +148,17 @@ def write_request(now: int | None, cost: int, expires_at: float, mark: bytes) ->
 def read_request(text: bytes) -> tuple[bytes, bool]:
     """Return the request with which a call ends, and whether it may have been counted before."""
     request = text[-_REQUEST_AND_END.size :]
-    *_, since, _ = _REQUEST_AND_END.unpack(request)
-    return request, since > 0
+    return request, read_since(request) > NEW
+
+
+def read_since(request: bytes) -> float:
+    """Return the server's instant before a request was first sent, or what stands for it."""
+    return float(_SINCE.unpack(request[-_SINCE.size :])[0])
+
+
+def instead(request: bytes, since: int) -> bytes:
+    """Return a request to do something else: :data:`NEW`, :data:`PEEKS` or :data:`SETTLES`."""
+    return request[: -_SINCE.size] + _SINCE.pack(since, b"\r\n")
 
 
 def renewed_request(text: bytes, expires_at: float, mark: bytes) -> bytes:
@@ -160,7 +176,7 @@ def read_instant(request: bytes) -> int | None:
 
 
 def read_reading(packed: bytes) -> Reading:
-    """Decode the answer of ``hit.lua`` or ``peek.lua``."""
+    """Decode the answer of ``hit.lua`` about windows."""
     return read_admission(packed + NO_USAGE)[0]
 
 
@@ -169,7 +185,7 @@ def read_admission(
 ) -> tuple[Reading, int, int | None]:
     """Decode the answer of ``admit.lua``: reading, requests and instant of the last.
 
-    With ``limits`` decode that of ``admit_limited.lua``.
+    With ``limits`` decode that of an admission that was charged to these too.
     """
     if limits is not None:
         size = size_of_limits(limits)

@@ -11,7 +11,6 @@ from ...core.accounts import Account
 from ...core.api_keys import ApiKey, KeyDetails, Position
 from ...core.changes import Change, ChangeDraft
 from ...core.digests import Digest
-from ...core.leases import Lease
 from ...core.plans import Organization
 from ...core.row_seals import Counted
 from .key_names import read, write
@@ -189,9 +188,3 @@ def read_change(number: int, record: bytes) -> Change:
     """Decode a record of the change log (``change_log.lua``)."""
     at, text = record.split(b" ", 1)
     return Change.read(number, int(at), text)
-
-
-def read_lease(values: Sequence[Any]) -> Lease:
-    """Decode a lease as ``lease_of`` of ``leases.lua`` returns it."""
-    _, job, owner, deadline, span = values
-    return Lease(read(job), read(owner), deadline, span)

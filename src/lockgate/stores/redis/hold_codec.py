@@ -5,13 +5,17 @@ from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from ...core.budgets import Count
+from ...core.budgets import SLOTS, Count
 from ...core.holds import HoldAction, HoldAnswer, Look, Renew, Take
 from ...core.limit_windows import span_of
 from ...core.periods import Quota
+from ...core.reservations import Reservation, Reservations
 from ...core.timestamps import DAY, HOUR
+from .key_names import read, write
 
+_OF_HOLD: Final = Struct("<dd")
 _WINDOW: Final = Struct("<dddd")
+_SLOT: Final = Struct("<HHddd")
 _COUNT: Final = Struct("<dddd")
 _ALL: Final = -1
 
@@ -38,14 +42,20 @@ def write_action(action: HoldAction, now: int) -> tuple[bytes, tuple[bytes, ...]
         verb = b"settle"
         used = (_ALL if one is None else one for one in action.used)
         rows = [(length, 0, 0, units) for length, units in zip(spans, used, strict=True)]
-    packed = b"".join(_WINDOW.pack(*row) for row in rows)
+    packed = b"".join([_OF_HOLD.pack(span, most), *(_WINDOW.pack(*row) for row in rows)])
+    id = write(action.id) if is_of_slots(action) else bytes.fromhex(action.id)
     fields = [field.encode() for field in action.fields]
     if action.quotas:
         fields += [
             b"" if quota is None else _periods(quota, length, now // HOUR)
             for quota, length in zip(action.quotas, spans, strict=True)
         ]
-    return verb, (bytes.fromhex(action.id), b"%d" % span, b"%d" % most, packed, *fields)
+    return verb, (id, write(action.owner), packed, *fields)
+
+
+def is_of_slots(action: HoldAction) -> bool:
+    """Return whether an action is about slots, which have a hash of their own."""
+    return action.fields == (SLOTS,)
 
 
 @lru_cache(1024)
@@ -69,7 +79,7 @@ def read_moved(answer: Sequence[Any]) -> int | None:
 
 def read_answer(answer: Sequence[Any]) -> HoldAnswer:
     """Decode the answer of ``hold.lua``."""
-    done, now, deadline, waits, used, units, counts = answer
+    done, now, deadline, waits, used, units, counts, slots = answer
     form = Struct(f"<{len(used) // 8}d")
     return HoldAnswer(
         bool(done),
@@ -79,4 +89,18 @@ def read_answer(answer: Sequence[Any]) -> HoldAnswer:
         tuple(map(int, form.unpack(units))),
         tuple(map(int, form.unpack(waits))) if waits else (),
         tuple(Count(*map(int, row)) for row in _COUNT.iter_unpack(counts)),
+        _read_slots(slots),
     )
+
+
+def _read_slots(packed: bytes) -> Reservations:
+    slots: list[Reservation] = []
+    place = 0
+    while place < len(packed):
+        size, more, units, deadline, span = _SLOT.unpack_from(packed, place)
+        begins = place + _SLOT.size
+        ends = begins + size
+        place = ends + more
+        job, owner = read(packed[begins:ends]), read(packed[ends:place])
+        slots.append(Reservation(job, int(units), int(deadline), int(span), owner))
+    return tuple(slots)

@@ -13,13 +13,8 @@ from .key_names import Place, fields_of
 from .transport.commands import Script, arguments
 
 ADMIT: Final = Script("admit.lua")
-ADMIT_LEASED: Final = Script("admit_leased.lua")
-ADMIT_LIMITED: Final = Script("admit_limited.lua")
 _ARGUMENTS: Final = 10
 """The arguments: EVALSHA, the digest, the number of keys, two keys, five values."""
-_START: Final = len(ADMIT.start(_ARGUMENTS))
-_ARGUMENTS_OF_LIMITED: Final = 12
-"""One key and one value more; the fields come on top."""
 AT_MOST: Final = 131_072
 """The maximum number of hints of one store in one process: 200 MB, at 1.6 KB each. After its hint
 was dropped, a key costs two more round trips on its next use."""
@@ -112,19 +107,25 @@ class KeyHint:
         self.charged = charged = self._charge(plans, begun[: self._asked], at)
         return charged
 
-    def limited(self, place: Place, limits: LimitWindows, begun: bytes) -> bytes:
-        """Return the start of its calls of :data:`ADMIT_LIMITED`, from :data:`ADMIT`'s."""
-        values = begun[len(_begun(place)) : self._asked]
-        size = _ARGUMENTS_OF_LIMITED + len(limits.fields)
-        names = arguments(b"3", place.organization, place.windows, place.limits)
-        start = ADMIT_LIMITED.start(size) + names
-        return b"".join((start, values, limiting(limits), begun[self._asked :]))
+    def asking(
+        self, place: Place, asked: bytes, limits: LimitWindows | None, begun: bytes
+    ) -> bytes:
+        """Return the start of its calls that ask for leases or are charged to named limits.
 
-    def leased(self, asked: bytes, begun: bytes) -> bytes:
-        """Return the start of its calls of :data:`ADMIT_LEASED`, from :data:`ADMIT`'s."""
-        values = begun[_START : self._asked]
-        start = ADMIT_LEASED.start(_ARGUMENTS + 1)
-        return b"".join((start, values, arguments(asked), begun[self._asked :]))
+        Args:
+            place: the names of its organization.
+            asked: what is asked of quota leases, encoded.
+            limits: the windows of the named limits.
+            begun: the start of its calls without them.
+        """
+        parts = [begun[len(_begun(place)) : self._asked], arguments(asked)]
+        names, size = [place.organization, place.windows], _ARGUMENTS + 1
+        if limits is not None:
+            names.append(place.limits)
+            parts.append(limiting(limits))
+            size += 2 + len(limits.fields)
+        start = ADMIT.start(size) + arguments(b"%d" % len(names), *names)
+        return b"".join((start, *parts, begun[self._asked :]))
 
     def key(self, requests: int = 0, last_used_at: int | None = None) -> ApiKey:
         """Return the key with this usage."""

@@ -45,19 +45,17 @@ class Place(NamedTuple):
     """A sorted set: all keys, newest first."""
     ended: bytes
     """A sorted set: revoked keys by their end."""
-    leases: bytes
-    """A hash (``leases.lua``)."""
-    deadlines: bytes
-    """A sorted set: jobs by the deadlines of their leases."""
+    slots: bytes
+    """A hash: the slots of jobs in one field, as a budget (``hold.lua``)."""
     limits: bytes
-    """A hash: the cells of named limits by field (``limits.lua``)."""
+    """A hash: the cells of named limits, and the budgets of holds, by field (``fields.lua``)."""
     usage: bytes
     """A hash: usage histories of the organization and its keys (``usage.lua``)."""
 
     @property
     def removal(self) -> str:
         """How to give up windows and slots that are unreadable."""
-        names = b" ".join((self.windows, self.limits, self.leases, self.deadlines)).decode()
+        names = b" ".join((self.windows, self.limits, self.slots)).decode()
         return f"send Redis DEL {names}: windows and slots then begin anew, keys and plans stay"
 
     def call(self, script: Script, *values: bytes) -> Call:
@@ -137,7 +135,7 @@ def place_of(hash: bytes) -> Place:
     """Return the names of an organization, by the name of its hash."""
     suffixes = (
         *(b":windows", b":live", b":created", b":ended"),
-        *(b":leases", b":deadlines", b":limits", b":usage"),
+        *(b":slots", b":limits", b":usage"),
     )
     return Place(key_slot(hash), hash, *(hash + suffix for suffix in suffixes))
 

@@ -1,10 +1,9 @@
-"""Encode what a process asks of quota leases for ``admit_leased.lua``, and decode leases."""
+"""Encode what a process asks of quota leases for ``charge.lua``, and decode leases."""
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import Final
 
-from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
+from ...core.quota_leases import LeaseRequest, QuotaLeases
 from ...core.reservations import Reservation
 from ...core.sliding_window import LARGEST
 from .admission_codec import read_instant_of_answer
@@ -15,30 +14,21 @@ _USE: Final = Struct("<dd")
 _LEASE: Final = Struct("<8sddd")
 _GRANTED: Final = Struct("<d")
 NOTHING_GRANTED: Final = bytes(_GRANTED.size)
-"""The end of an answer of ``admit_leased.lua`` without a lease."""
+"""The end of an answer to a request for a lease that was not granted."""
 
 
 def write_lease_request(lease: LeaseRequest) -> bytes:
     """Encode a request for a lease, with the leases to settle."""
-    request = _REQUEST.pack(bytes.fromhex(lease.id), min(lease.units, LARGEST), lease.span)
-    return request + _write_settled(lease.settled)
-
-
-def write_settled(settled: Iterable[Settlement]) -> bytes:
-    """Encode leases to settle, without a request for another one."""
-    return bytes(_REQUEST.size) + _write_settled(settled)
-
-
-def _write_settled(settled: Iterable[Settlement]) -> bytes:
-    values: list[bytes] = []
-    for id, used in settled:
+    units = min(lease.units, LARGEST)
+    values = [_REQUEST.pack(bytes.fromhex(lease.id), units, lease.span)]
+    for id, used in lease.settled:
         values.append(_SETTLED.pack(bytes.fromhex(id), _USE.size * len(used)))
         values += [_USE.pack(at, min(units, LARGEST)) for at, units in used]
     return b"".join(values)
 
 
 def read_granted(answer: bytes, lease: LeaseRequest) -> tuple[bytes, Reservation | None]:
-    """Split an answer of ``admit_leased.lua`` into one of ``admit.lua`` and the lease granted."""
+    """Split an answer to a request for a lease: one without it, and the lease granted."""
     answer, granted = answer[: -_GRANTED.size], answer[-_GRANTED.size :]
     if granted == NOTHING_GRANTED:
         return answer, None
@@ -48,7 +38,7 @@ def read_granted(answer: bytes, lease: LeaseRequest) -> tuple[bytes, Reservation
 
 
 def read_leases(packed: bytes) -> QuotaLeases:
-    """Decode the leases in the answer of ``quota_leases.lua``."""
+    """Decode the leases in the answer of ``ledger.lua``."""
     return tuple(
         Reservation(id.hex(), int(units), int(deadline), int(span))
         for id, units, deadline, span in _LEASE.iter_unpack(packed)

@@ -8,11 +8,7 @@ from typing import Any, Final
 
 from redis.exceptions import NoPermissionError, RedisError
 
-from ...clock import wall_clock
 from ...core.bounded_dict import BoundedDict
-from ...core.changes import ChangeDraft
-from ...core.holds import HoldAction, HoldAnswer
-from ...core.leases import Lease, SlotReading
 from ...errors import ConfigurationError
 from ...events import Events
 from ...metrics import Pipelines
@@ -25,34 +21,19 @@ from ..base import IoMode
 from ..resilience.circuit_breaker import CircuitBreakers
 from ..runtime.log_hints import Adviser
 from ..runtime.per_loop import PerLoop
-from .codec import (
-    read_lease,
-    write_change,
-)
 from .error_hints import LossReport, advice
-from .hold_codec import read_answer, read_moved, write_action
 from .key_hints import ADMIT, AT_MOST, KeyHint
-from .key_names import DEFAULT_PREFIX, Names, write
+from .key_names import DEFAULT_PREFIX, Names
 from .recalls import WAITED, Recalls
 from .rows import Rows
 from .server_settings import EvictionCheck, warnings_of
-from .transport.client import RedisClient, confirmed
+from .transport.client import RedisClient
 from .transport.cluster import ClusterClient, SeedNodes
-from .transport.commands import Call, Script, command, number
+from .transport.commands import Call, command
 from .transport.config import Client, Servers, servers_of
 from .transport.failures import reraise
 from .transport.sentinel_client import SentinelClient
 from .transport.sentinels import Watch
-
-_NAMES: Final = ("leases", "deadlines")
-_ACQUIRE: Final = Script("leases.lua", "acquire", _NAMES, repeatable=True)
-_RENEW: Final = Script("leases.lua", "renew", _NAMES, repeatable=True)
-_RELEASE: Final = Script("leases.lua", "release", _NAMES)
-_LEASES: Final = Script("leases.lua", "list", _NAMES, repeatable=True)
-
-_HOLD: Final = Script("hold.lua", None, ("limits",), repeatable=True)
-
-_RESET: Final = Script("reset.lua", None, ("organization", "windows", "limits"))
 
 _CLOCKS: Final = range(0, 16384, 1024)
 """Slots spread over all servers, any of which can tell the time."""
@@ -173,47 +154,6 @@ class RedisStore(Rows):
         slots = (slot for slot in _CLOCKS if not failing or client.node(slot) not in failing)
         return await self._time(next(slots, 0))
 
-    async def acquire(
-        self,
-        organization: str,
-        job: str,
-        owner: str,
-        limit: int | None,
-        span: int,
-        now: int | None = None,
-    ) -> SlotReading:
-        values = write(job), write(owner), number(limit), number(span)
-        held, *lease = await self._slots(_ACQUIRE, organization, now, *values)
-        return SlotReading(read_lease(lease[0]) if lease else None, held, limit)
-
-    async def renew(
-        self, organization: str, job: str, owner: str, span: int, now: int | None = None
-    ) -> Lease | None:
-        values = write(job), write(owner), number(span)
-        lease = await self._slots(_RENEW, organization, now, *values)
-        return None if lease is None else read_lease(lease)
-
-    async def release(
-        self, organization: str, job: str, owner: str, now: int | None = None
-    ) -> bool:
-        return bool(await self._slots(_RELEASE, organization, now, write(job), write(owner)))
-
-    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        leases = await self._slots(_LEASES, organization, now)
-        return tuple(read_lease(lease) for lease in sorted(leases))
-
-    async def hold(
-        self, organization: str, action: HoldAction, now: int | None = None
-    ) -> HoldAnswer:
-        place, around = self._names.place(organization), wall_clock() if now is None else now
-        while True:
-            verb, values = write_action(action, around)
-            answer = await self._ask(place.call(_HOLD, verb, number(now), *values), organization)
-            moved = read_moved(answer)
-            if moved is None:
-                return read_answer(answer)
-            around = moved
-
     def recalls(self) -> AsyncGenerator[str | None]:
         return self._recalls.received()
 
@@ -221,18 +161,6 @@ class RedisStore(Rows):
         """Drop what this process remembers, after Redis lost its data."""
         self._key_hints.clear()
         self._latest_counter = None
-
-    @confirmed
-    async def reset(
-        self,
-        organization: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        place = self._names.place(organization)
-        await self._ask(place.call(_RESET, number(now), write_change(change)))
-        await self._count_change()  # Remembered refusals are forgotten within a second.
 
     def reset_connections(self) -> None:
         self.clients.here().reset_connections()
@@ -266,12 +194,6 @@ class RedisStore(Rows):
         if nodes.failing:
             nodes.succeeded(node, trying)
         return reply
-
-    async def _slots(
-        self, script: Script, organization: str, now: int | None, *values: bytes
-    ) -> Any:
-        call = self._names.place(organization).call(script, number(now), *values)
-        return await self._ask(call, organization)
 
 
 def _clients(

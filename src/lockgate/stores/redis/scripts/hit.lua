@@ -1,21 +1,25 @@
--- Charge all windows of an organization, in one step.
+-- Charge the windows of an organization and its named limits, in one step; or read them, or settle quota
+-- leases.
 --
--- KEYS: the windows. ARGV: the windows of the plan with the request.
+-- KEYS: the windows, unless the plan has none; the named limits if some are charged.
+-- ARGV: what charge.lua takes.
 --
--- Returns the verdict with the reading; for a request that expired the verdict and the instant; nil if
--- the request was sent before and may have been charged then (D33).
+-- Returns the verdict with the reading, which without windows is the instant alone, and what charge.lua
+-- tells; for a request that expired the verdict and the instant; nil if the request was sent before and may
+-- have been charged then (D33).
 
-local EXPIRED = 3
+local KEYS, ARGV = KEYS, ARGV -- Reading a global takes longer.
+local windows, limits, at = KEYS[1], KEYS[2], 1
+if ARGV[3] and not limits then
+  windows, limits = nil, KEYS[1]
+end
 
-local windows, plan = KEYS[1], ARGV[1]
--- Sets now, cost, expires_at, mark, id and since; call, read, write and cut are short names.
 -- include: request.lua
 
 if expires_at <= now then
   return write('<Bi8', EXPIRED, now)
 end
 
--- Sets reading and heads.
--- include: sliding_window.lua
+-- include: charge.lua
 
-return reading and reading .. heads
+return reading .. heads .. told

@@ -17,14 +17,12 @@
 -- Instants in cells and beside ids are kept modulo 2^40 microseconds (12 days). All else are whole
 -- numbers up to 2^53, which doubles hold exactly.
 --
--- Takes from the script that includes it: windows, the name of the string; plan, which is span, limit
--- (infinite if there is none) and grain of each window, packed, then the milliseconds that the state is
--- kept, then the request; and the locals of request.lua. Without an id nothing is charged. With a cost of
--- 0 and barred, only quota leases are settled.
+-- Takes windows, the name of the string; plan, which is span, limit (infinite if there is none) and grain of
+-- each window, packed, then the milliseconds that the state is kept, then the request; and the locals of
+-- request.lua and charge.lua.
 --
--- Leaves: reading and heads, which together admission_codec.py unpacks, or nil for reading if the
--- request was sent before and may have been charged then (D33); charged, whether it was charged now; and granted, the
--- units of the lease that was granted.
+-- Leaves reading and heads, with nil for reading if the request was sent before and may have been charged then
+-- (D33); charged; repeated; and granted, the units of the lease that was granted.
 -- All windows are charged or none is (W9). A function with these arguments and results would read
 -- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
 -- docs/design/archive/0010-redis-admission-is-one-script.md).
@@ -36,12 +34,9 @@ local FULL, AGE = 63, 2 ^ 40
 local EXACT = 2 ^ 53 -- Below it a double holds every whole number.
 local NARROW = 2 ^ 24 -- Few counts in cells need more than three bytes.
 local PLENTY = 2 ^ 60 -- More than any limit leaves.
-local ADMITTED, LIMITED = 1, 2
 
 local number = (#plan - REQUEST - (#plan - REQUEST) % 24) / 24
 local head_ends = HEADS + HEAD * number - 1
-local reading, heads
-local charged = false
 
 -- Arguments of a call become text, so the numbers for three windows, which most plans have, are text.
 local kept = call('GETRANGE', windows, '0', number == 3 and '378' or head_ends - 1)
@@ -50,11 +45,11 @@ if kept == '' then
   kept = kept .. string.rep('\0', head_ends - TAG - 1)
 end
 local joins, reset, tightest, made_for, tag, last, total, remaining = read('<ddbc8I2di8d', kept)
-local repeated = id and string.find(kept, id, IDS, true)
+repeated = string.find(kept, id, IDS, true)
 
 if
   made_for == mark and now < joins and last <= now and cost <= remaining
-  and total + cost < EXACT and id and not repeated and since == 0 and not asked
+  and total + cost < EXACT and not repeated and since == 0 and not asked
 then
   charged, total, remaining = true, total + cost, remaining - cost
   local tail = cut(kept, IDS, LAST_ID - 1)
@@ -78,26 +73,6 @@ else
   end
   local cells = call('GETRANGE', windows, number == 3 and '379' or head_ends, '-1')
 
-  -- The leases, packed; of those that are out their number, units and first deadline; and how long one
-  -- is kept at most.
-  local leases, holders, out, first_end, longest = '', 0, 0, PLENTY, 0
-  local late, is_changed
-  if flag > 0 then
--- include: current_leases.lua
-  end
-
-  charged = id and not repeated
-  local knowable = true
-  if charged and since > 0 then
-    local instant, oldest = read('<I5c8', kept, LAST_ID)
-    if oldest ~= '\0\0\0\0\0\0\0\0' then
-      -- Its id is not among the latest. If ids were dropped since it was sent, it may be one of them.
-      knowable = now - (now - instant) % AGE < since
-      charged = knowable
-    end
-  end
-  charged = charged and not barred
-
   -- Return what remains of a window's cells: where they start, the units used and the oldest hit. A
   -- function of its arguments only: making upvalues would cost more than the call.
   local function pruned(cells, from, till, cell, size, last, edge, used)
@@ -116,12 +91,48 @@ else
     return till, used, last
   end
 
+  -- The leases, packed; of those that are out their number, units and first deadline; the instants with units
+  -- that count from now on; and the functions of quota_leases.lua.
+  local leases, holders, out, first_end, longest = '', 0, 0, PLENTY, 0
+  local late, is_changed, current_leases, with_late, granted_units
+  if flag > 0 or asked then
+    -- include: quota_leases.lua
+  end
+  if flag > 0 then
+    local from = 1
+    for index = 1, number do
+      from = from + read('<d', kept, HEADS + HEAD * index - 8)
+    end
+    local stored = cut(cells, from)
+    cells = cut(cells, 1, from - 1)
+    leases, late, holders, out, first_end, longest = current_leases(stored, asked, now)
+    is_changed = leases ~= stored
+    if leases == '' then
+      flag = 0
+    else
+      life = life + math.ceil(longest / 1000)
+    end
+  end
+
+  charged = since >= 0 and not repeated
+  local knowable = true
+  if charged and since > 0 then
+    local instant, oldest = read('<I5c8', kept, LAST_ID)
+    if oldest ~= '\0\0\0\0\0\0\0\0' then
+      -- Its id is not among the latest. If ids were dropped since it was sent, it may be one of them.
+      knowable = now - (now - instant) % AGE < since
+      charged = knowable
+    end
+  end
+  charged = charged and not barred
+
   local back, wide = last > now, false
-  local rewrites = (back and (cost > 0 or late)) or total + cost >= EXACT
+  local rewrites = back or total + cost >= EXACT
+  local unmoved = since == SETTLES and not late and { kept, cells, tag } -- Settling moves no cell.
   repeat
     if rewrites then
       -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
--- include: join_cells.lua
+      -- include: join_cells.lua
       local folding, older, from, most, fits = {}, {}, 1, 0, charged and not late
       local ends = math.min(last, now)
       for index = 1, number do
@@ -199,7 +210,14 @@ else
     end
 
     if late then
--- include: late_units.lua
+      local with, list, newest, most =
+        with_late(late, kept, cells, cell, size, last, total, plan, number, now)
+      if with then
+        kept, cells, last, total, late = with, list, newest, most, nil
+        rewrites = total + cost >= EXACT
+      else
+        wide, rewrites = true, true
+      end
     end
 
     if charged and not rewrites then
@@ -268,8 +286,14 @@ else
         heads = heads .. cut(kept, head)
         reading =
           write('<Bi8i8i8bbi8i8', ADMITTED, now, remaining, reset, tightest, -1, 0, total)
-        if asked then
--- include: grant_lease.lua
+        if asked and not limits then
+          local name, units, lasts = read('<c8dd', asked)
+          granted = granted_units(units, plan, number, heads, total, leases, holders, out)
+          if granted then
+            flag, remaining, joins = LEASED, remaining - granted, math.min(joins, now + lasts)
+            leases = leases .. write('<c8ddd', name, granted, now + lasts, lasts)
+            life = life + math.max(0, math.ceil((lasts - longest) / 1000))
+          end
         end
         local front = write(
           '<ddbc8I2di8dI5',
@@ -327,7 +351,10 @@ else
     end
     reading =
       write('<Bi8i8i8bbi8i8', verdict, now, remaining, reset, tightest, refused_by, longest, total)
-    if ((back and cost > 0) or is_changed) and id and not repeated then
+    if unmoved then
+      kept, cells, tag = unpack(unmoved)
+    end
+    if ((back and not unmoved) or is_changed) and since ~= PEEKS and not repeated then
       kept = string.rep('\0', TAG - 1) .. write('<I2', tag + flag) .. cut(kept, TAG + 2)
       call('SET', windows, kept .. cells .. leases, 'PX', life)
     end

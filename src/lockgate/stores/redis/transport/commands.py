@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 _FOLDER: Final = files("lockgate.stores.redis") / "scripts"
-_INCLUDE: Final = re.compile(r"^-- include: (\w+\.lua)\n", re.MULTILINE)
+_INCLUDE: Final = re.compile(r"^( *)-- include: (\w+\.lua)\n", re.MULTILINE)
 _TOLD: Final = Struct("<Bq")
 _SINCE: Final = Struct("<d2s")
 _ASKING: Final = b"*1\r\n$6\r\nASKING\r\n"
@@ -51,11 +51,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def _source(file: str, included: set[str]) -> str:
-    """Read a script, with each file that an ``-- include:`` names in its place, once."""
+    """Read a script, with each file that an ``-- include:`` names in its place.
+
+    Once for all that follows; but where the line is indented, for its block alone.
+    """
     included.add(file)
 
     def source_of(line: re.Match[str]) -> str:
-        return "" if line[1] in included else _source(line[1], included)
+        block, name = line[1], line[2]
+        if block:
+            return _source(name, {*included})
+        return "" if name in included else _source(name, included)
 
     return _INCLUDE.sub(source_of, (_FOLDER / file).read_text())
 
