@@ -135,7 +135,7 @@ def requires(
 
     Args:
         scope: the scope that a key needs; None: any key will do.
-        cost: the units that the request takes from each window, at least 1.
+        cost: the units that the request takes from each window; 0: no window refuses it.
         slot: whether the request holds a slot for concurrent jobs until it is answered whole.
         limits: named limits that the request is charged for as well (D40).
 
@@ -143,7 +143,7 @@ def requires(
         A dependency, typed as Any so that it can be the default of any parameter.
 
     Raises:
-        ConfigurationError: the scope is no exact scope, the cost is less than 1, or the limits do
+        ConfigurationError: the scope is no exact scope, the cost is less than 0, or the limits do
             not fit together.
     """
     scopes = [] if scope is None else [scope]

@@ -75,7 +75,7 @@ from .services.usage.reports import UsageReport, report
 from .services.usage.settings import UsageHistory
 from .services.usage.thresholds import Thresholds
 from .sessions import Session, SessionVerifier
-from .stores.answers import Admission, Verdict
+from .stores.answers import UNKNOWN, Admission, Usage, Verdict, refusal_of
 from .stores.base import Store
 from .stores.committed import collecting
 from .stores.memory.store import MemoryStore
@@ -460,7 +460,7 @@ class Gate:
             authorizations: every value of the header.
             known: the token that ``gate.known`` holds for them; None: parse them.
             requires: the scope that the key needs.
-            cost: units to take from each window.
+            cost: units to take from each window; 0: of a rule that charges none.
             address_of: returns the whole address of ``client``; called only if a slow hash is
                 needed, or for a key with an allow-list.
             client: the caller, as ``address_of`` takes it.
@@ -470,7 +470,10 @@ class Gate:
         token = self.format.read(authorizations) if known is None else known
         now = self.clock() if self.clock else None
         try:
-            admission = await self.store.admit(token, cost, self.plans, now, address, limits)
+            if cost:
+                admission = await self.store.admit(token, cost, self.plans, now, address, limits)
+            else:
+                admission = await self._admit_uncharged(token, now, address)
             verdict, key, plan, reading, named, _ = admission
             if (
                 verdict is _ADMITTED
@@ -515,6 +518,24 @@ class Gate:
         return await self.admit_header(
             authorizations, known, requires, cost, address_of, client, address, limits
         )
+
+    async def _admit_uncharged(
+        self, token: Token, now: int | None, address: str | None
+    ) -> Admission:
+        """Verify a key and count the request for it, without charging a window (D40)."""
+        with within(self._patience.seconds(self._deadline)):
+            at = await self.store.now() if now is None else now
+            key = await self.store.find(token.handle)
+            refusal = refusal_of(token, key, at, address)
+            if refusal is not None or key is None:
+                return refusal or UNKNOWN
+            plan = await self.organizations.plan(key.organization)
+            reading = await self._peek(key.organization, plan)
+            await self.store.add_usage({key.handle: Usage(1, at)})
+        last = max(at, key.last_used_at or 0)
+        counted = key._replace(request_count=key.request_count + 1, last_used_at=last)
+        reading = reading._replace(allowed=True, refused_by=None, wait=0)
+        return Admission(Verdict.ADMITTED, counted, plan, reading)
 
     def _may_come(self, key: ApiKey | None, address: str) -> bool:
         """Return whether to ask the store about a client of a key with an allow-list.
@@ -845,7 +866,7 @@ class Gate:
                 nothing.
 
         Raises:
-            ConfigurationError: ``address`` is no IP address, ``cost`` is not 1 to 2**53 - 1,
+            ConfigurationError: ``address`` is no IP address, ``cost`` is not 0 to 2**53 - 1,
                 ``requires`` is no scope of the catalogue, or ``limits`` is no list of limits.
             NotFound: the organization has no such key.
             KeyNotFound: no key has this text.
@@ -855,7 +876,7 @@ class Gate:
         needed = requirement(requires) if isinstance(requires, str) else requires
         if needed is not None:
             self.catalogue.check_requirement(needed)
-        _check_cost(cost)
+        _check_cost(cost, 0)
         return await self._explanations.explain(
             *(subject, key, address, user, cost, needed), check_limits(limits)
         )
@@ -1056,9 +1077,11 @@ class Gate:
                 logger.warning("%s", _ACCEPTS.format(name))
 
 
-def _check_cost(cost: int) -> None:
-    if not (is_whole(cost) and 1 <= cost <= LARGEST):
-        raise ConfigurationError(f"A cost is a whole number from 1 to 2**53 - 1, not {cost!r}.")
+def _check_cost(cost: int, least: int = 1) -> None:
+    if not (is_whole(cost) and least <= cost <= LARGEST):
+        raise ConfigurationError(
+            f"A cost is a whole number from {least} to 2**53 - 1, not {cost!r}."
+        )
 
 
 def _only(kind: type[Kind], features: Sequence[Feature]) -> Kind | None:

@@ -39,8 +39,8 @@ def test_rules_with_the_same_requirements_are_equal() -> None:
     assert Rule() != "key"
 
 
-@pytest.mark.parametrize("cost", [0, -1, 1.5, 0.0])
-def test_a_cost_below_one_or_broken_is_refused(cost: Any) -> None:
+@pytest.mark.parametrize("cost", [-1, 1.5, 0.0])
+def test_a_cost_below_zero_or_broken_is_refused(cost: Any) -> None:
     with pytest.raises(ConfigurationError, match="cost"):
         Rule(cost=cost)
 

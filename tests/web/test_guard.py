@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from hashlib import sha256
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from lockgate import (
     PUBLIC,
     ConfigurationError,
+    Limit,
     MemoryStore,
     Principal,
     Refusal,
@@ -28,6 +30,7 @@ from lockgate.stores.answers import Admission
 from lockgate.stores.base import IoMode
 from lockgate.web.guard import Guard
 from lockgate.web.operations.table import answer, check, endpoints
+from tests import migrated
 
 from .driving import ORIGIN, SECRET, Bench
 
@@ -576,3 +579,49 @@ def test_the_event_of_a_refusal_has_the_route_and_the_wait(path: str) -> None:
     assert refused["route"] == ("GET /jobs/{id}" if path == "/jobs/7" else None)
     assert (refused["wait"], refused["window"], refused["plan"]) == (60, "minute", "free")
     assert refused["key"]
+
+
+# --- routes that charge nothing -----------------------------------------------------------------
+
+EXEMPT = {"GET /x": Rule("models:read", cost=0), "GET /y": Rule()}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_rule_of_cost_0_needs_a_key_and_charges_no_window_D40_K7(
+    kind: str, tmp_path: Path
+) -> None:
+    store = MemoryStore() if kind == "memory" else migrated.sqlite(tmp_path / "keys.db")
+    bench = Bench(rpm=2, store=store)
+    key, other = bench.key(), bench.key("jobs:read")
+    exempt = Asking(path="/x", authorization=f"Bearer {key}")
+    charged = Asking(path="/y", authorization=f"Bearer {key}")
+    assert [enter(bench, exempt, rules=EXEMPT)[0] for _ in range(5)] == ["in"] * 5
+    codes = [enter(bench, charged, rules=EXEMPT)[0] for _ in range(3)]
+    assert codes == ["in", "in", "RATE_LIMIT_EXCEEDED"]
+    told, principal = enter(bench, exempt, rules=EXEMPT)
+    assert told == "in" and principal is not None and principal.key is not None
+    assert principal.key.request_count == 8
+    assert (principal.reading.used[0], principal.reading.remaining) == (2, 0)
+    wrong = Asking(path="/x", authorization=f"Bearer {other}")
+    assert enter(bench, wrong, rules=EXEMPT)[0] == "INSUFFICIENT_SCOPE"
+    assert enter(bench, Asking(path="/x"), rules=EXEMPT)[0] == "MISSING_AUTH"
+    listed = run(bench.gate.keys.list("org_1")).keys
+    assert sorted(one.request_count for one in listed) == [1, 8]
+    bench.revoke(key)
+    assert enter(bench, exempt, rules=EXEMPT)[0] == "KEY_REVOKED"
+    run(bench.gate.close())
+
+
+def test_a_session_on_a_rule_of_cost_0_is_not_charged_D40() -> None:
+    bench = Bench(rpm=1)
+    rules = {"GET /x": Rule(accepts=("key", "session"), cost=0)}
+    caller = Asking(path="/x", cookie=f"__session={bench.session()}")
+    assert [enter(bench, caller, rules=rules)[0] for _ in range(3)] == ["in"] * 3
+
+
+def test_a_rule_of_cost_0_has_no_limits() -> None:
+    with pytest.raises(ConfigurationError, match="charges nothing, so it has no limits"):
+        Rule(cost=0, limits=[Limit("export", "3/hour")])
+    for wrong in (-1, 0.5, True):
+        with pytest.raises(ConfigurationError, match="cost"):
+            Rule(cost=cast(Any, wrong))

@@ -33,7 +33,7 @@ from .settings import call, checked_id, gate_of, gate_option, store_option
     "--address", help="the client's address, for keys of some addresses and limits by address"
 )
 @click.option("--user", help="the session's user, for the limits by user")
-@click.option("--cost", type=click.IntRange(1), help="the units of the request (1)")
+@click.option("--cost", type=click.IntRange(0), help="the units of the request (1)")
 @click.option("--scope", help="the scope that the request needs")
 @click.option("--app", "application", metavar="MODULE:APP", help="the application of --request")
 @click.option("--request", metavar="'METHOD /PATH'", help="a request: its route has cost and scope")
@@ -90,7 +90,7 @@ def explain(
             *(subject, id),
             address=address,
             user=user,
-            cost=cost or 1,
+            cost=1 if cost is None else cost,
             requires=needed,
             limits=limits,
         )
@@ -269,7 +269,7 @@ def _print(found: Explanation, *, built_in: bool) -> None:
     fields: list[tuple[str, object]] = [("organization", found.organization), ("plan", plan)]
     if found.requires is not None:
         fields.append(("needs", " ".join(scopes_of(found.requires))))
-    if found.cost > 1:
+    if found.cost != 1:
         fields.append(("cost", found.cost))
     if found.unread is not None and found.refused is None:
         print_fields([*fields, ("next request", "not known")])

@@ -23,7 +23,8 @@ class Rule:
 
     Args:
         requires: the scope that a key needs; None: any valid key.
-        cost: the units that the request takes from each window, at least 1.
+        cost: the units that the request takes from each window; 0: it needs its credential, and
+            full windows do not refuse it (D40).
         slot: whether the request holds one of its organization's slots for concurrent jobs (D26):
             True, until its response is complete; ``"background"``, until its background tasks are.
         accepts: the credentials that are accepted. lockgate's own key operations also take a
@@ -36,9 +37,10 @@ class Rule:
             with up to 8 windows together (D40).
 
     Raises:
-        ConfigurationError: the requirement is not an exact scope, the cost is below 1, ``slot`` is
-            another value, a public rule has a scope, cost, slot or a limit by organization, key or
-            user, a rule for sessions has a limit by key, or one without sessions a limit by user.
+        ConfigurationError: the requirement is not an exact scope, the cost is below 0, ``slot`` is
+            another value, a rule of cost 0 has limits, a public rule has a scope, cost, slot or a
+            limit by organization, key or user, a rule for sessions has a limit by key, or one
+            without sessions a limit by user.
     """
 
     __slots__ = (
@@ -77,6 +79,10 @@ class Rule:
     ) -> None:
         _check_cost_and_slot(cost, slot)
         limits = check_limits(limits)
+        if limits and not cost:
+            raise ConfigurationError(
+                "A rule of cost 0 charges nothing, so it has no limits: leave one out."
+            )
         asks_nothing = requires is None and cost == 1 and not slot
         _check_subjects(limits, accepts, public=public, asks_nothing=asks_nothing)
         self.requires: Requirement | None = None if requires is None else requirement(requires)
@@ -128,7 +134,7 @@ class Rule:
         if self.public:
             return "public"
         scope = f"scope {self.requires.scope}" if self.requires else "any scope"
-        cost = f", cost {self.cost}" if self.cost > 1 else ""
+        cost = f", cost {self.cost}" if self.cost != 1 else ""
         slot = ", a slot" if self.slot else ""
         slot += " through background tasks" if self.background else ""
         limits = "".join(f", {limit}" for limit in self.limits)
@@ -144,8 +150,8 @@ class Rule:
 
 
 def _check_cost_and_slot(cost: int, slot: SlotUse) -> None:
-    if not (is_whole(cost) and 1 <= cost <= LARGEST):
-        raise ConfigurationError(f"A rule's cost is a whole number of at least 1, not {cost!r}.")
+    if not (is_whole(cost) and 0 <= cost <= LARGEST):
+        raise ConfigurationError(f"A rule's cost is a whole number of at least 0, not {cost!r}.")
     if slot not in (False, True, "background"):
         raise ConfigurationError(f"slot is True, False or 'background', not {slot!r}.")
 

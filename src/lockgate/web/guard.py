@@ -337,9 +337,9 @@ class Guard(GuardedRoutes):
             session = await with_role(gate, session)
             if rule.free_for_sessions:
                 self._count_read(holder)
-            charged = not rule.free_for_sessions
+            charged = rule.cost > 0 and not rule.free_for_sessions
             return await gate.admit_session(
-                session, rule.cost, rule.requires, charged=charged, limits=rule.charged
+                session, rule.cost or 1, rule.requires, charged=charged, limits=rule.charged
             )
         except NoOrganization as refusal:
             gate.attach_rate_headers(refusal, (gate.failures.plan, gate.failures.charge(holder)))

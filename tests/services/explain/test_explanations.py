@@ -231,10 +231,11 @@ def test_a_costly_request_is_explained_by_its_own_wait_and_scope(clock: HandCloc
     assert lacking.refused is not None and lacking.refused.code == "INSUFFICIENT_SCOPE"
     assert "jobs:write" in lacking.refused.advice and "keys update" in lacking.refused.advice
     assert run(gate.explain(key.text, requires="jobs:read")).refused is None
+    assert run(gate.explain(key.text, cost=0)).refused is None
     both = run(gate.explain(key.text, requires="jobs:write", cost=4)).refused
     assert both is not None and both.code == "RATE_LIMIT_EXCEEDED"
     mistakes: list[dict[str, Any]] = [
-        *({"cost": wrong} for wrong in (0, True, 2**53)),
+        *({"cost": wrong} for wrong in (-1, True, 2**53)),
         *({"requires": wrong} for wrong in ("jobs:*", "job:read")),
     ]
     for mistake in mistakes:

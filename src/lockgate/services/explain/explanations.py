@@ -239,15 +239,17 @@ class Explanations:
                 then = getattr(self._plans.plan_of(assigned, end), name)
                 shown = _ending(shown, request.cost, end, then)
             windows.append(shown)
-            lacks = shown.left is not None and shown.left - out < request.cost
+            lacks = shown.left is not None and request.cost > max(0, shown.left - out)
             if lacks and (refused is None or _later(shown.until, refused.until)):
                 refused = _full(shown, request.cost, out)
         named = [one async for one in self._named(organization, plan, key, now, request.cost)]
-        named += await self._budgets(organization, key, request.cost)
+        named += await self._budgets(organization, key, max(1, request.cost))
         named += await self._outside(request, self._limits(), now)
         charged = [o for o in named if o.source in ("plan", "key") or o.limit in request.limits]
         refused = _limits_refuse(charged, request.cost, refused)
-        full = [w.name for w in windows if w.left is not None and w.left - out < request.cost]
+        full = [
+            w.name for w in windows if w.left is not None and request.cost > max(0, w.left - out)
+        ]
         if refused is not None and len(full) > 1:
             refused = _with_all(refused, full)
         return _Counted(whole.now, tuple(windows), tuple(named), leased, refused)
