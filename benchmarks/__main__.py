@@ -5,10 +5,10 @@ import importlib
 
 from .measure import machine
 
-# In the order in which they run. A profile is no benchmark, and limits needs servers: these run
-# only when they are asked for.
+# In the order in which they run. A profile is no benchmark, limits needs servers, and mcp an extra:
+# these run only when they are asked for.
 BENCHMARKS = ("asgi", "wsgi", "http", "growth", "memory")
-NAMES = (*BENCHMARKS, "limits", "profile")
+NAMES = (*BENCHMARKS, "limits", "mcp", "profile")
 
 
 def main() -> None:

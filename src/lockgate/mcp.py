@@ -383,8 +383,6 @@ class _McpGate:
             if root and path.startswith(root):
                 path = path[len(root) :]
             if path == self._path:
-                if self._server.size() != self._seen:
-                    await self._learn()
                 if scope["method"] == "POST":
                     await self._call(scope, receive, send)
                     return
@@ -418,6 +416,9 @@ class _McpGate:
             else:
                 body, receive = await read_body(receive)
                 calls = calls_of(body, headers)
+            known = self._book.known
+            if any(call not in known for call in calls.calls) and self._server.size() != self._seen:
+                await self._learn()
         except ClientGone:
             return
         except Refusal as refusal:
@@ -446,7 +447,8 @@ class _McpGate:
         try:
             await self._run(scope, receive, send)
         finally:
-            calls.end()
+            if calls.ends:
+                calls.end()
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application; the SDK finds the caller as its own authentication would give it.
@@ -458,7 +460,7 @@ class _McpGate:
             return
         admitted = principal_of(scope)
         if admitted is not None:
-            scope["user"] = AuthenticatedUser(_access_token(admitted))
+            scope["user"] = _User(admitted)
         token = _request.set(admitted)
         try:
             await self.app(scope, receive, send)
@@ -489,6 +491,25 @@ class _McpGate:
             for problem in found.problems:
                 logger.warning("%s", problem)
         self._components, self._seen = components, size
+
+
+class _User(AuthenticatedUser):
+    """A caller as the SDK's authentication gives one; its token is made when it is asked for."""
+
+    def __init__(self, admitted: Principal) -> None:
+        self._admitted = admitted
+
+    @property
+    def username(self) -> str:  # type: ignore[override]
+        return self._admitted.organization
+
+    @property
+    def scopes(self) -> list[str]:  # type: ignore[override]
+        return [*self._admitted.scopes]
+
+    @property
+    def access_token(self) -> AccessToken:  # type: ignore[override]
+        return _access_token(self._admitted)
 
 
 async def _redirect(scope: Scope, send: Send) -> None:

@@ -7,7 +7,7 @@ them against the body. The messages of earlier versions are named by their body 
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from starlette.types import Message, Receive
@@ -40,7 +40,6 @@ _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
 
 _ENCODED: Final = re.compile(rb"=\?base64\?(.*)\?=", re.DOTALL)
-_PLAIN: Final = re.compile(rb"[\x20-\x7e]*")
 
 Id = str | int | None
 
@@ -57,8 +56,8 @@ class Call(NamedTuple):
     def of(cls, method: str, params: object) -> "Call":
         """Return the call of a message with a method and parameters."""
         parameter, name = NAMED_BY.get(method), None
-        if parameter is not None and isinstance(params, Mapping):
-            name = cast(Mapping[str, object], params).get(parameter)
+        if parameter is not None and isinstance(params, dict):
+            name = cast(dict[str, object], params).get(parameter)
         return cls(method, name if isinstance(name, str) else "")
 
 
@@ -291,13 +290,14 @@ def _call_of(message: object) -> Call:
 
 
 def _text(value: bytes, header: str) -> str:
-    if not _PLAIN.fullmatch(value):
+    text = value.decode("latin-1")
+    if not (text.isascii() and text.isprintable()):
         raise HeaderMismatch(f"The header {header} is not plain ASCII.")
-    return value.decode("ascii")
+    return text
 
 
 def _decoded(value: bytes) -> str:
-    encoded = _ENCODED.fullmatch(value)
+    encoded = _ENCODED.fullmatch(value) if value[:2] == b"=?" else None
     if encoded is None:
         return _text(value, "Mcp-Name")
     try:

@@ -74,6 +74,8 @@ class CallRules:
         self._merged: dict[tuple[int, ...], Rule] = {}
         self.components: list[Component] = []
         """The components that the server is known to have."""
+        self.known: set[tuple[str, str]] = set()
+        """The method and the name of each of them."""
         self.learn(())
 
     def __iter__(self) -> Iterator[tuple[str, str, Rule]]:
@@ -117,8 +119,8 @@ class CallRules:
             if component.matches is not None
         ]
         self._merged = {}
-        own = {component.key for component in self.components}
-        for key in found.keys() - own:
+        self.known = {component.key for component in self.components}
+        for key in found.keys() - self.known:
             # A resource that a rule names is read by the function of the template that it fits.
             of_template = self._of_templates(key[1]) if key[0] == READ else None
             if of_template is not None:
@@ -185,11 +187,10 @@ def audit_calls(guard: Guard, book: CallRules) -> Audit:
         for r in audited
         if not r.named
     ]
-    known = {component.key for component in components}
     problems += [
         f"The rule '{method} {name}' names nothing that the server has."
         for method, name, _ in book
-        if known and name not in {"", ANY_NAME} and (method, name) not in known
+        if components and name not in {"", ANY_NAME} and (method, name) not in book.known
         if method != READ or not book.fits(name)
     ]
     return Audit(audited, [*problems, *unaffordable(guard)])
