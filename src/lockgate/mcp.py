@@ -51,12 +51,12 @@ from .web.audit import Audit, StrictAuditFailed
 from .web.entry import entry_in, principal_of
 from .web.mcp_calls import (
     RATE_LIMITED,
-    Call,
+    UNREAD,
     Calls,
     InBatch,
+    ReadAhead,
     RoutingHeaders,
     calls_of,
-    read_body,
     rpc_reply,
 )
 from .web.mcp_rules import CallRules, Component, audit_calls
@@ -356,6 +356,7 @@ class _McpGate:
         self._gate: Final = gate
         self._book: Final = book
         self._is_strict: Final = strict
+        self._shadow: Final = shadow
         path = endpoint_of(app)
         self._path: Final = path
         self._twin: Final = path.removesuffix("/") if path.endswith("/") else f"{path}/"
@@ -396,6 +397,8 @@ class _McpGate:
             except ConfigurationError as mistake:
                 self._routes.mistake = mistake
         await self._routes(scope, receive, send)
+        if kind == "lifespan":
+            self._calls.guard.ended()
 
     def audit(self) -> Audit:
         """Return what each call and route requires, and what is undecided."""
@@ -406,32 +409,42 @@ class _McpGate:
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the calls of a request, and run those that are admitted."""
+        scope[REPLY_OF], ahead = partial(self._reply, None), ReadAhead(receive)
         try:
             headers = RoutingHeaders.of(scope["headers"])
             call = headers.call
             if call is not None:
                 calls = Calls([call])
-            elif self._needs_no_body(scope):
-                calls = Calls([Call("")])
             else:
-                body, receive = await read_body(receive)
-                calls = calls_of(body, headers)
+                calls, receive = await self._read(scope, headers, ahead), ahead
             known = self._book.known
             if any(call not in known for call in calls.calls) and self._server.size() != self._seen:
                 await self._learn()
         except ClientGone:
             return
         except Refusal as refusal:
-            scope[REPLY_OF] = partial(self._reply, None)
-            await refuse(refusal, scope, send, self._gate)
-            return
+            if self._shadow != "all":
+                await refuse(refusal, scope, send, self._gate)
+                return
+            calls, receive = Calls([UNREAD]), ahead
         scope[CALLS], scope[REPLY_OF] = calls, partial(self._reply, calls)
         await self._calls(scope, receive, send)
 
-    def _needs_no_body(self, scope: Scope) -> bool:
-        """Return whether a request is refused whatever it calls: it has no credential."""
-        names = {b"authorization", self._gate.key_header}
-        return not self._book.has_public and all(name not in names for name, _ in scope["headers"])
+    async def _read(self, scope: Scope, headers: RoutingHeaders, ahead: ReadAhead) -> Calls:
+        """Read the calls of a body, unless it is refused whatever it calls.
+
+        Raises:
+            Refusal: the body cannot be read, or the address has spent its budget of failures.
+        """
+        gate, guard = self._gate, self._calls.guard
+        if self._shadow != "all":
+            names = {b"authorization", gate.key_header}
+            if not self._book.has_public and not any(n in names for n, _ in scope["headers"]):
+                return Calls([UNREAD])
+            if gate.failures.has_spent:
+                caller = _CallExchange({**scope, CALLS: Calls([UNREAD])})
+                await guard.refuse_unknown(caller, self._book.match(*UNREAD))
+        return calls_of(await ahead.body(), headers)
 
     async def _run_calls(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the application for admitted calls: the first of them, and after this the others."""

@@ -160,7 +160,7 @@ def headers_name_the_calls_of_every_version() -> None:
 
 def sessions_of_mcp_belong_to_anyone() -> None:
     """The SDK is not told who calls, so that each key may use and end the session of another."""
-    _set(mcp, AuthenticatedUser=lambda _: None)
+    _set(mcp, _User=lambda _: None)
 
 
 def declared_rules_of_tools_are_not_charged() -> None:

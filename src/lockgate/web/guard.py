@@ -115,7 +115,7 @@ class Guard(GuardedRoutes):
                 )
             if gate.failures.has_spent:
                 try:
-                    await self._refuse_unknown(caller, rule)
+                    await self.refuse_unknown(caller, rule)
                 except Refusal as refusal:
                     return self._refused(refusal, caller, rule)
             await self._charge_first(caller, rule, rule.outside)
@@ -516,7 +516,7 @@ class Guard(GuardedRoutes):
         self.gate.attach_rate_headers(refusal, (failures.plan, reading))
         raise refusal
 
-    async def _refuse_unknown(self, caller: RequestView, rule: Rule) -> None:
+    async def refuse_unknown(self, caller: RequestView, rule: Rule) -> None:
         """Refuse a spent address before a store counts it for the limits of a rule (D24).
 
         Not with a key that this process admitted lately, nor with a good session that is verified

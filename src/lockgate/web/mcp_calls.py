@@ -10,17 +10,27 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
+from pydantic_core import SchemaValidator, ValidationError, core_schema
 from starlette.types import Message, Receive
 
-from ..errors import Header, InvalidRequest, Problem, RateLimitExceeded, Refusal
+from ..errors import (
+    Header,
+    InvalidRequest,
+    PayloadTooLarge,
+    Problem,
+    RateLimitExceeded,
+    Refusal,
+)
 from ..gate import Gate
-from .asgi_request import body_reader
+from .asgi_request import ClientGone
 from .entry import Entry
 from .operations.operation import Reply
 from .operations.table import Repeated, refused
 
 BODY_LIMIT: Final = 1024 * 1024
 """The most bytes of a body that is read to find its calls, 1 MiB."""
+_WHOLE_LIMIT: Final = 32 * 1024
+"""The most bytes of a body whose every member is read."""
 BATCH_LIMIT: Final = 50
 """The most messages of a batch, which protocol version 2025-03-26 has."""
 
@@ -59,6 +69,10 @@ class Call(NamedTuple):
         if parameter is not None and isinstance(params, dict):
             name = cast(dict[str, object], params).get(parameter)
         return cls(method, name if isinstance(name, str) else "")
+
+
+UNREAD: Final = Call("")
+"""Stands for the call of a request that was not read: it is refused, or only watched."""
 
 
 class Calls:
@@ -191,11 +205,7 @@ def calls_of(body: bytes, headers: RoutingHeaders) -> Calls:
         InvalidRequest: it is no message and no batch of messages, or a batch of too many.
         HeaderMismatch: the headers name another call.
     """
-    try:
-        value: object = _DECODER.decode(body.decode())
-    except (ValueError, RecursionError) as problem:
-        twice = isinstance(problem, _Twice)
-        raise NotJson(str(problem) if twice else "The body is not JSON in UTF-8.") from None
+    value = _read(body) if len(body) <= _WHOLE_LIMIT else _read_large(body)
     messages = cast(list[object], value) if isinstance(value, list) else [value]
     if not messages or len(messages) > BATCH_LIMIT:
         raise _InvalidMessage(f"A batch has 1 to {BATCH_LIMIT} messages.")
@@ -207,24 +217,48 @@ def calls_of(body: bytes, headers: RoutingHeaders) -> Calls:
     return Calls(calls, found if isinstance(found, str | int) else None)
 
 
-async def read_body(receive: Receive) -> tuple[bytes, Receive]:
-    """Read a body whole, and return a ``receive`` that gives it to the application again.
+class ReadAhead:
+    """Reads the body of a request, and gives it to the application again as its ``receive``.
 
-    Raises:
-        PayloadTooLarge: it has more than :data:`BODY_LIMIT` bytes.
-        ClientGone: the client went away.
+    Args:
+        receive: the callable of the server.
     """
-    body = await body_reader(receive)(BODY_LIMIT)
-    is_given = False
 
-    async def again() -> Message:
-        nonlocal is_given
-        if is_given:
-            return await receive()
-        is_given = True
-        return {"type": "http.request", "body": body, "more_body": False}
+    __slots__ = ("_given", "_read", "_receive")
 
-    return body, again
+    def __init__(self, receive: Receive) -> None:
+        self._receive: Final = receive
+        self._read: Final[list[Message]] = []
+        self._given = 0
+
+    async def body(self) -> bytes:
+        """Return the body.
+
+        Raises:
+            PayloadTooLarge: it has more than :data:`BODY_LIMIT` bytes; the application may still
+                read it whole.
+            ClientGone: the client went away.
+        """
+        size = 0
+        while True:
+            message = await self._receive()
+            self._read.append(message)
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            size += len(message.get("body", b""))
+            if size > BODY_LIMIT:
+                raise PayloadTooLarge(BODY_LIMIT)
+            if not message.get("more_body", False):
+                break
+        read = self._read
+        return read[0].get("body", b"") if len(read) == 1 else b"".join(m["body"] for m in read)
+
+    async def __call__(self) -> Message:
+        """Return the next message of the client."""
+        if self._given < len(self._read):
+            self._given += 1
+            return self._read[self._given - 1]
+        return await self._receive()
 
 
 def rpc_error(refusal: Refusal) -> dict[str, Any]:
@@ -307,6 +341,43 @@ def _decoded(value: bytes) -> str:
     except ValueError:
         pass
     raise HeaderMismatch("The header Mcp-Name is not base64 of UTF-8.")
+
+
+def _read(body: bytes) -> object:
+    """Read a body whole, and find members that are named twice at any depth."""
+    try:
+        return cast(object, _DECODER.decode(body.decode()))
+    except (ValueError, RecursionError) as problem:
+        twice = isinstance(problem, _Twice)
+        raise NotJson(str(problem) if twice else "The body is not JSON in UTF-8.") from None
+
+
+def _read_large(body: bytes) -> object:
+    """Read the members of a large body that name its calls, and make no objects of the others.
+
+    Making them would hold up the event loop: a body of 1 MiB may have 300,000. Of a member that is
+    named twice the last one counts, as for the servers.
+    """
+    try:
+        return cast(object, _LARGE.validate_json(body))
+    except ValidationError as problem:
+        if any(error["type"] == "json_invalid" for error in problem.errors(include_url=False)):
+            raise NotJson("The body is not JSON in UTF-8.") from None
+        raise _InvalidMessage("The body is no JSON-RPC message.") from None
+
+
+def _large() -> SchemaValidator:
+    def of(**schemas: core_schema.CoreSchema) -> core_schema.CoreSchema:
+        fields = {n: core_schema.typed_dict_field(s) for n, s in schemas.items()}
+        return core_schema.typed_dict_schema(fields, total=False)
+
+    anything, nothing = core_schema.any_schema(), of()
+    names = of(name=anything, uri=anything)
+    message = of(method=anything, id=anything, params=names, result=nothing, error=nothing)
+    return SchemaValidator(core_schema.union_schema([message, core_schema.list_schema(message)]))
+
+
+_LARGE: Final = _large()
 
 
 class _Twice(ValueError):

@@ -1,0 +1,160 @@
+"""MCP servers inside other applications, in shadow mode, and behind spent addresses."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from mcp.server.mcpserver import MCPServer
+
+from lockgate import ConfigurationError, Gate, Plan
+from lockgate.fastapi import protect as protect_fastapi
+from lockgate.mcp import audit, protect
+from lockgate.web.protection import audit as audit_of_cli
+from lockgate.web.shadow import Shadow
+
+from .mcp_service import (
+    SERVERS,
+    URL,
+    Service,
+    call,
+    error_of,
+    gate_of,
+    in_session,
+    key_of,
+    named,
+    opened,
+)
+
+both_servers = pytest.mark.parametrize("kind", SERVERS)
+
+
+def mounted(service: Service, gate: Gate) -> FastAPI:
+    """A FastAPI application behind a gate, with the server below it."""
+
+    inner = service.app
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> Any:
+        async with inner.router.lifespan_context(inner):
+            yield
+
+    app = FastAPI(lifespan=lifespan)
+    app.mount("/tools", inner)
+    protect_fastapi(app, gate)
+    return app
+
+
+@both_servers
+async def test_a_call_below_a_guarded_application_is_charged_once(kind: str) -> None:
+    service = Service(kind)
+    service.app = mounted(service, service.gate)
+    key = key_of(service.gate)
+    url = URL.replace("/mcp", "/tools/mcp")
+    async with service.running(), service.http(key) as http:
+        headers = {"accept": "application/json, text/event-stream", **named("tools/call", "write")}
+        response = await http.post(url, json=call("write", text="x"), headers=headers)
+        assert response.status_code == 200, response.text
+        assert await service.used(key) == 5
+        headers |= named("tools/call", "search")
+        weak = key_of(service.gate, "notes:read")
+        headers["authorization"] = f"Bearer {weak}"
+        response = await http.post(url, json=call("search"), headers=headers)
+        assert response.status_code == 403
+        assert error_of(response)["data"]["code"] == "INSUFFICIENT_SCOPE"
+    assert service.ran == ["write"]
+
+
+@both_servers
+async def test_a_call_behind_another_gate_is_charged_by_both(kind: str) -> None:
+    service = Service(kind)
+    outer = gate_of()
+    service.app = mounted(service, outer)
+    key = key_of(service.gate)
+    async with service.running(), service.http(key) as http:
+        url = URL.replace("/mcp", "/tools/mcp")
+        response = await http.post(url, json=call("echo", text="x"))
+        assert response.status_code == 401  # The outer gate does not know the key.
+    assert service.ran == []
+
+
+@both_servers
+@pytest.mark.parametrize("shadow", ["limits", "all"])
+@pytest.mark.parametrize("modern", [True, False])
+async def test_shadow_mode_lets_calls_through(kind: str, shadow: Shadow, modern: bool) -> None:
+    service = Service(kind, shadow=shadow, app={"stateless_http": True})
+    weak = key_of(service.gate, "search:read")
+    async with service.running():
+        for _ in range(5):  # Three fit.
+            headers = named("tools/call", "search") if modern else {}
+            body = call("search", modern=modern, query="x")
+            assert (await service.post(body, weak, headers)).status_code == 200
+        headers = named("tools/call", "echo") if modern else {}
+        body = call("echo", modern=modern, text="x")
+        without = await service.post(body, None, headers)
+        large = await service.post(call("echo", modern=modern, text="x" * 1_100_000), None, headers)
+    watches_all = shadow == "all"
+    assert (without.status_code, large.status_code) == ((200, 200) if watches_all else (401, 401))
+    assert service.ran == ["search"] * 5 + ["echo"] * (2 if watches_all else 0)
+
+
+@both_servers
+async def test_an_address_without_budget_has_no_body_read_D24(kind: str) -> None:
+    gate = gate_of(anonymous=Plan("anonymous", rpm=2, rph=None, rpd=None, concurrent=None))
+    service = Service(kind, gate)
+    key = key_of(gate)
+    async with service.running():
+        body = call("echo", modern=False, text="x")
+        statuses = [(await service.post(body, "acme_live_x")).status_code for _ in range(3)]
+        assert statuses == [401, 401, 429]
+        assert (await service.post(b"no json", "acme_live_x")).status_code == 429
+        # A key that was admitted before goes on.
+        assert (await service.post(b"no json", key)).status_code == 429
+
+
+@both_servers
+async def test_a_stream_of_a_session_ends_with_its_key(kind: str) -> None:
+    service = Service(kind)
+    made = await service.gate.keys.create("org_1", "key", ["search:read"])
+    async with service.running():
+        session = await opened(service, made.text)
+        ended = asyncio.Event()
+        started = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            started.set()
+
+        messages: list[Any] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            await ended.wait()
+            return {"type": "http.disconnect"}
+
+        headers = {"authorization": f"Bearer {made.text}", "accept": "text/event-stream"}
+        fields = [(n.encode(), v.encode()) for n, v in {**headers, **in_session(session)}.items()]
+        scope: dict[str, Any] = {
+            **{"type": "http", "method": "GET", "path": "/mcp", "raw_path": b"/mcp"},
+            **{"query_string": b"", "root_path": "", "client": ("127.0.0.1", 1)},
+            **{"headers": [*fields, (b"host", b"127.0.0.1:8000")]},
+            **{"server": ("127.0.0.1", 8000), "scheme": "http", "http_version": "1.1"},
+        }
+        stream = asyncio.create_task(service.app(scope, receive, send))
+        await asyncio.wait_for(started.wait(), 60)
+        await service.gate.keys.revoke("org_1", made.key.id)
+        await asyncio.wait_for(asyncio.wait([stream]), 60)
+
+
+def test_the_command_audits_an_application_of_a_server() -> None:
+    service = Service("sdk")
+    assert str(audit_of_cli(service.app)) == str(audit(service.server))
+
+
+def test_a_transport_without_one_answer_for_each_call_is_told_at_the_start() -> None:
+    service = Service("fastmcp")
+    with pytest.raises(ConfigurationError, match="streamable HTTP"):
+        service.server.http_app(transport="sse")
+    with pytest.raises(ConfigurationError, match="audit"):
+        audit(protect(MCPServer("none"), gate_of()))
