@@ -138,7 +138,7 @@ def costs_above_limits_are_silent() -> None:
     def costs(_: Guard) -> Iterator[str]:
         return iter(())
 
-    _set(audit, _costs=costs)
+    _set(audit, unaffordable=costs)
 
 
 def headers_name_the_calls_of_every_version() -> None:

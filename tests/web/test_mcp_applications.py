@@ -1,6 +1,7 @@
 """MCP servers inside other applications, in shadow mode, and behind spent addresses."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,7 +37,7 @@ def mounted(service: Service, gate: Gate) -> FastAPI:
     inner = service.app
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> Any:
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         async with inner.router.lifespan_context(inner):
             yield
 
