@@ -347,6 +347,28 @@ async def test_a_tool_that_another_tool_calls_by_name_needs_the_rule_of_both_D31
     assert service.ran == ["echo"]
 
 
+async def test_a_tool_that_is_called_by_its_hash_needs_its_own_rule_D31() -> None:
+    def add(service: Service) -> None:
+        async def hidden() -> str:
+            service.ran.append("hidden")
+            return "hidden"
+
+        meta = {"ui": {"visibility": ["app"]}, "fastmcp": {"tool_hash": "0123456789ab"}}
+        service.server.tool(hidden, meta=meta)
+
+    rules = {"tools/call hidden": "notes:write"}
+    service = Service("fastmcp", rules=rules, add=add)
+    weak, strong = key_of(service.gate, "search:read"), key_of(service.gate, "notes:write")
+    name = "__0123456789ab_hidden"
+    async with service.running():
+        response = await service.post(call(name), weak, named("tools/call", name))
+        assert "error" in response.json(), response.text
+        assert service.ran == []
+        response = await service.post(call("hidden"), strong, named("tools/call", "hidden"))
+        assert response.status_code == 200
+    assert service.ran == ["hidden"]
+
+
 @both_servers
 async def test_a_tool_that_is_added_later_has_its_rule(kind: str) -> None:
     service = Service(kind)

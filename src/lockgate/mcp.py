@@ -527,7 +527,7 @@ class _User(AuthenticatedUser):
 
 async def _redirect(scope: Scope, send: Send) -> None:
     """Answer a path with a slash more or less than the endpoint's: nothing is charged."""
-    path = scope.get("raw_path") or quote(scope["path"]).encode()
+    path = quote(scope["path"]).encode()
     location = path.removesuffix(b"/") if path.endswith(b"/") else path + b"/"
     if scope.get("query_string"):
         location += b"?" + scope["query_string"]

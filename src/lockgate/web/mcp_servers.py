@@ -140,12 +140,22 @@ class _FastMcpServer:
 
     def check(self, check: DispatchCheck) -> None:
         from fastmcp.server.middleware import Middleware
+        from fastmcp.server.providers.addressing import parse_hashed_backend_name
+
+        async def listed(name: str) -> str:
+            """Return the listed name of a tool that is called by its hash, as pages of apps do."""
+            hashed = parse_hashed_backend_name(name)
+            if hashed is None or await self._server.get_tool(name) is not None:
+                return name
+            tool = await self._server.get_tool_by_hash(*hashed)
+            return name if tool is None else str(tool.name)
 
         class InnerCheck(Middleware):
             """Checks the tools that a tool calls by name as well."""
 
             async def on_call_tool(self, context: Any, call_next: Any) -> Any:
-                return await _checked("tools/call", context.message.name, context, call_next)
+                name = await listed(context.message.name)
+                return await _checked("tools/call", name, context, call_next)
 
             async def on_read_resource(self, context: Any, call_next: Any) -> Any:
                 uri = str(context.message.uri)
