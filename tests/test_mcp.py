@@ -318,32 +318,42 @@ async def test_an_application_without_its_middleware_refuses_every_call_G9(kind:
     assert service.ran == []
 
 
-async def test_a_tool_that_another_tool_calls_by_name_needs_the_rule_of_both_D31() -> None:
+@both_servers
+async def test_a_tool_that_another_tool_calls_by_name_needs_the_rule_of_both_D31(
+    kind: str,
+) -> None:
     def add(service: Service) -> None:
         @service.tool()
         async def run_tool(name: str) -> str:
-            result = await service.server.call_tool(name, {"text": "x"})
-            return str(result.content[0].text)
+            await service.server.call_tool(name, {"text": "x"})
+            return "ran"
 
-    rules = {"tools/call hidden": "notes:write", "tools/call run_tool": "search:read"}
-
-    def add_all(service: Service) -> None:
-        add(service)
+        @service.tool()
+        async def read(uri: str) -> str:
+            await service.server.read_resource(uri)
+            return "read"
 
         @service.tool()
         async def hidden(text: str) -> str:
             service.ran.append("hidden")
             return text
 
-    service = Service("fastmcp", rules=rules, add=add_all)
+    rules: dict[str, Rule | str] = {
+        "tools/call hidden": "notes:write",
+        "tools/call run_tool": "search:read",
+    }
+    service = Service(kind, rules=rules, add=add)
     key = key_of(service.gate)
     async with service.running():
         headers = named("tools/call", "run_tool")
         for name in ("hidden", "write"):
             response = await service.post(call("run_tool", name=name), key, headers)
             assert "error" in response.json() or response.json()["result"]["isError"]
+        headers = named("tools/call", "read")
+        response = await service.post(call("read", uri="notes://a"), key, headers)
+        assert "error" in response.json() or response.json()["result"]["isError"]
         assert service.ran == []
-        await service.post(call("run_tool", name="echo"), key, headers)
+        await service.post(call("run_tool", name="echo"), key, named("tools/call", "run_tool"))
     assert service.ran == ["echo"]
 
 
@@ -412,6 +422,7 @@ async def test_a_rule_for_one_uri_keeps_the_rule_of_its_template(kind: str) -> N
         for key, name, status in [
             *((reader, "plain", 200), (writer, "plain", 403), (both, "secret", 200)),
             *((reader, "secret", 403), (writer, "secret", 403)),
+            *((reader, "%73ecret", 403), (reader, "secre%74", 403), (both, "%73ecret", 200)),
         ]:
             uri = f"notes://{name}"
             body = message("resources/read", {"uri": uri})

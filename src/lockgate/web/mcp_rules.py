@@ -34,13 +34,31 @@ class Component(NamedTuple):
         """The method and the name."""
         return self.method, self.name
 
-    def reads(self, uri: str) -> bool:
-        """Return whether a template fits a URI, also one that the server refuses."""
+    def read(self, uri: str) -> str | None:
+        """Return the parameters of a URI that a template fits, as a text; None: it does not fit.
+
+        URIs of different spelling may have the same parameters: the server decodes them.
+        """
         assert self.matches is not None, "only templates are asked"
         try:
-            return self.matches(uri) is not None
-        except Exception:  # It fits, and a parameter of it is refused.
-            return True
+            found = self.matches(uri)
+        except Exception:  # It fits, and the server refuses a parameter of it.
+            return ""
+        return None if found is None else repr(found)
+
+
+class _Template(NamedTuple):
+    """A template of a server, and the rules for its URIs."""
+
+    component: Component
+    rule: Rule
+    single: dict[str, Rule]
+    """The rules that name one URI, by its parameters."""
+
+    def match(self, uri: str) -> Rule | None:
+        """Return the rule for a URI; None: it does not fit the template."""
+        read = self.component.read(uri)
+        return None if read is None else self.single.get(read, self.rule)
 
 
 class CallRules:
@@ -70,7 +88,7 @@ class CallRules:
         self._given: Final = {_key(key): self._checked(key, rule) for key, rule in rules.items()}
         self._rules: dict[tuple[str, str], Rule] = {}
         self._keys: dict[int, str] = {}
-        self._templates: list[tuple[Callable[[str], bool], Rule]] = []
+        self._templates: list[_Template] = []
         self._merged: dict[tuple[int, ...], Rule] = {}
         self.components: list[Component] = []
         """The components that the server is known to have."""
@@ -113,18 +131,16 @@ class CallRules:
             if rule is not None:
                 self._add(found, component.key, rule)
         default = found.get((READ, ANY_NAME), self._default)
-        self._templates = [
-            (component.reads, found.get(component.key, default))
+        templates = [
+            _Template(component, found.get(component.key, default), {})
             for component in self.components
             if component.matches is not None
         ]
-        self._merged = {}
         self.known = {component.key for component in self.components}
         for key in found.keys() - self.known:
-            # A resource that a rule names is read by the function of the template that it fits.
-            of_template = self._of_templates(key[1]) if key[0] == READ else None
-            if of_template is not None:
-                found[key] = _strictest([found[key], of_template])
+            if key[0] == READ:
+                self._add_to_templates(found, key, templates)
+        self._templates, self._merged = templates, {}
         self._keys = {id(rule): " ".join(filter(None, key)) for key, rule in found.items()}
         self._rules = found
         check_names(limit for rule in found.values() for limit in rule.limits)
@@ -158,9 +174,23 @@ class CallRules:
             )
         found[key] = bound(rule) if standing is None else bound(both(standing, rule))
 
+    def _add_to_templates(
+        self, found: dict[tuple[str, str], Rule], key: tuple[str, str], templates: list[_Template]
+    ) -> None:
+        """Have a URI that a rule names keep the rules of the templates that fit it.
+
+        The function of the template reads it, whichever way it is spelled.
+        """
+        fitting = [(t, read) for t in templates if (read := t.component.read(key[1])) is not None]
+        if fitting:
+            found[key] = bound(_strictest([found[key], *(t.rule for t, _ in fitting)]))
+        for template, read in fitting:
+            template.single[read] = _strictest([found[key], template.single.get(read, found[key])])
+
     def _of_templates(self, uri: str) -> Rule | None:
         """Return the rule for a URI that templates match; None: none does."""
-        found = [rule for reads, rule in self._templates if reads(uri)]
+        matched = (template.match(uri) for template in self._templates)
+        found = [rule for rule in matched if rule is not None]
         if len(found) < 2:
             return found[0] if found else None
         key = tuple(map(id, found))

@@ -16,6 +16,12 @@ from .mcp_rules import Component
 
 _LAYERS_AT_MOST = 10
 _ENDPOINT = "StreamableHTTPASGIApp"
+_METHODS = {
+    "call_tool": "tools/call",
+    "read_resource": "resources/read",
+    "get_prompt": "prompts/get",
+}
+"""The JSON-RPC method that each method of a server runs."""
 
 BuildApp = Callable[..., Starlette]
 
@@ -102,8 +108,8 @@ class _SdkServer(_PlainServer):
 
     def check(self, check: DispatchCheck) -> None:
         super().check(check)
-        for name in ("call_tool", "read_resource", "get_prompt"):
-            setattr(self._server, name, _sending_refusals(getattr(self._server, name)))
+        for name, method in _METHODS.items():
+            setattr(self._server, name, _checking(getattr(self._server, name), method, check))
 
 
 class _FastMcpServer:
@@ -226,10 +232,15 @@ def _put_last(middleware: "list[Any]", one: object) -> None:
     middleware.append(one)
 
 
-def _sending_refusals(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    @wraps(call)
-    async def sending(*args: Any, **kwargs: Any) -> Any:
-        with refusals_sent():
-            return await call(*args, **kwargs)
+def _checking(
+    run: Callable[..., Awaitable[Any]], method: str, check: DispatchCheck
+) -> Callable[..., Awaitable[Any]]:
+    """Have a method of a server check what it runs, and send the refusals that it meets."""
 
-    return sending
+    @wraps(run)
+    async def checked(name: Any, *args: Any, **kwargs: Any) -> Any:
+        with refusals_sent():
+            check.check(method, str(name))
+            return await run(name, *args, **kwargs)
+
+    return checked
