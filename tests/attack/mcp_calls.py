@@ -134,6 +134,7 @@ def _spelled(name: str, random: Random) -> str:
             *(name.replace("ö", "o\u0308"), name.replace("t", "%74"), f"{name}?x=1", f"{name}#x"),
             *(name.replace("notes://", "NOTES://"), name.replace("notes://", "notes:///")),
             *(name.replace("secret", "%73ecret"), name.replace("secret", "x/../secret"), ""),
+            *(name.replace("secret", "secre%74"), name.replace("secret", "./secret")),
         )
     )
 
@@ -162,6 +163,12 @@ def other_spelling_in_body(call: HostileCall, random: Random, _: Sessions) -> No
     ascii_only = random.random() < 0.5
     text = json.dumps(message(call.method, name, modern=call.modern), ensure_ascii=ascii_only)
     call.body = text.encode("utf-8", "surrogatepass")
+
+
+def other_spelling_everywhere(call: HostileCall, random: Random, sessions: Sessions) -> None:
+    name = _spelled(call.name, random)
+    made = plain(call.method, name, call.credential, sessions, modern=call.modern)
+    call.headers, call.body = made.headers, made.body
 
 
 def dropped_header(call: HostileCall, random: Random, _: Sessions) -> None:
@@ -357,7 +364,14 @@ def other_target(call: HostileCall, random: Random, _: Sessions) -> None:
 
 CHANGES: tuple[Change, ...] = (
     *(other_call_in_headers, other_name_in_headers, other_call_in_body, other_spelling_in_body),
-    *(dropped_header, repeated_header, cased_header, look_alike_header, odd_header_value),
+    *(
+        other_spelling_everywhere,
+        dropped_header,
+        repeated_header,
+        cased_header,
+        look_alike_header,
+        odd_header_value,
+    ),
     *(other_version, member_twice, name_twice, cased_members, odd_member, notification, response),
     *(batch, odd_body, other_content_type, other_accept, other_http_method, session_of_another),
     other_target,
