@@ -51,7 +51,7 @@ def test_the_campaign_finds_a_fault_of_the_gate(mutant: str, found: str) -> None
     with served("uvicorn-h11", "mcp-sdk", mutant) as target:
         caller = Caller(target, 2.0)
         caller.open_sessions()
-        for _ in range(1000):
+        for _ in range(4000):
             if not any(found in finding for finding in caller.report.findings):
                 caller.judge(hostile(random, caller.sessions))
         caller.finish()

@@ -12,6 +12,7 @@ from mcp.server.mcpserver import MCPServer
 from lockgate import ConfigurationError, Gate, Plan
 from lockgate.fastapi import protect as protect_fastapi
 from lockgate.mcp import audit, protect
+from lockgate.options import WebOptions
 from lockgate.web.protection import audit as audit_of_cli
 from lockgate.web.shadow import Shadow
 
@@ -102,7 +103,8 @@ async def test_shadow_mode_lets_calls_through(kind: str, shadow: Shadow, modern:
 
 @both_servers
 async def test_an_address_without_budget_has_no_body_read_D24(kind: str) -> None:
-    gate = gate_of(anonymous=Plan("anonymous", rpm=2, rph=None, rpd=None, concurrent=None))
+    budget = Plan("anonymous", rpm=2, rph=None, rpd=None, concurrent=None)
+    gate = gate_of(web_options=WebOptions(anonymous=budget))
     service = Service(kind, gate)
     key = key_of(gate)
     async with service.running():

@@ -25,10 +25,10 @@ def with_tokens(**options: Any) -> Gate:
     return gate_of(
         sessions=JwtSessions(jwks(RSA, EC), issuer=ISSUER, audience=AUDIENCE),
         web_options=WebOptions(
+            public_url="https://api.example",
             session_bearer=True,
             session_roles={"owner": ["*"], "reader": ["search:*"]},
         ),
-        public_url="https://api.example",
         **options,
     )
 
@@ -70,7 +70,7 @@ async def test_a_token_and_a_key_call_the_same_tool(kind: str) -> None:
 @both_servers
 async def test_the_cookie_of_a_browser_calls_nothing(kind: str) -> None:
     sessions = SignedCookie(["a session secret of the tests"])
-    gate = gate_of(sessions=sessions, public_url="https://api.example")
+    gate = gate_of(sessions=sessions, web_options=WebOptions(public_url="https://api.example"))
     rule = Rule("search:read", accepts=("key", "session"))
     service = Service(kind, gate, rules={"tools/call echo": rule})
     cookie = sessions.issue(Session("org_1", "user"))
@@ -85,7 +85,8 @@ async def test_the_cookie_of_a_browser_calls_nothing(kind: str) -> None:
 async def test_an_agent_that_registered_itself_calls_tools(kind: str) -> None:
     sessions = SignedCookie(["a session secret of the tests"])
     registration = Registration(session_secrets=["a session secret of the tests"])
-    gate = gate_of(sessions=sessions, registration=registration, public_url="https://api.example")
+    web = WebOptions(public_url="https://api.example")
+    gate = gate_of(sessions=sessions, features=[registration], web_options=web)
     assert gate.accounts is not None
     service = Service(kind, gate)
     made = await gate.accounts.register("agent", "ada@example.com", address="192.0.2.1")

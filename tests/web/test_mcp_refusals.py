@@ -14,7 +14,7 @@ from pydantic import AnyHttpUrl
 from lockgate import ConfigurationError, Limit
 from lockgate.errors import RateLimitExceeded
 from lockgate.mcp import RATE_LIMITED, hold, protect
-from lockgate.options import WebOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.testing.clock import HandClock
 
 from .mcp_service import (
@@ -54,7 +54,7 @@ async def test_a_loop_of_ten_lines_waits_and_goes_on(kind: str, mode: str) -> No
                     raise
                 await sleep(error.data["retryAfter"])
 
-    service = Service(kind, gate_of(clock=clock))
+    service = Service(kind, gate_of(store_options=StoreOptions(clock=clock)))
     key = key_of(service.gate)
     async with service.running(), service.client(key, mode) as client:
         for _ in range(7):
