@@ -92,6 +92,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Server = TypeVar("Server")
 
+_NOT_LISTED: Final = (
+    "The tools, resources and prompts of an MCP server could not be listed: rules by their names "
+    "hold, and functions with @requires refuse calls until they are listed."
+)
 _GATE: Final = "__lockgate_mcp__"
 _METADATA: Final = "/.well-known/oauth-protected-resource"
 _request: Final = ContextVar[Principal | None]("lockgate_mcp_request", default=None)
@@ -493,7 +497,11 @@ class _McpGate:
         """
         size = self._server.size()
         self._server.settle()
-        components = await self._server.components()
+        try:
+            components = await self._server.components()
+        except Exception:  # Of a provider, such as a server that FastMCP passes calls on to.
+            logger.exception("%s", _NOT_LISTED)
+            components = self._components or []
         if components != self._components:
             self._book.learn(components)
             self._gate.know_limits(limit for _, _, rule in self._book for limit in rule.limits)

@@ -150,6 +150,27 @@ async def test_a_stream_of_a_session_ends_with_its_key(kind: str) -> None:
         await asyncio.wait_for(asyncio.wait([stream]), 60)
 
 
+async def test_a_server_whose_parts_cannot_be_listed_is_held_to_rules_by_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def add(service: Service) -> None:
+        async def failing(**_: object) -> object:
+            raise OSError("the server behind is down")
+
+        service.server.list_tools = failing
+
+    service = Service("fastmcp", rules={"tools/call echo": "notes:write"}, add=add)
+    reader, writer = key_of(service.gate, "notes:read"), key_of(service.gate, "notes:write")
+    async with service.running():
+        headers = named("tools/call", "echo")
+        assert (await service.post(call("echo", text="x"), reader, headers)).status_code == 403
+        assert (await service.post(call("echo", text="x"), writer, headers)).status_code == 200
+        response = await service.post(call("write", text="x"), writer, named("tools/call", "write"))
+        assert "Written" not in response.text
+    assert service.ran == ["echo"]
+    assert "could not be listed" in caplog.text
+
+
 def test_the_command_audits_an_application_of_a_server() -> None:
     service = Service("sdk")
     assert str(audit_of_cli(service.app)) == str(audit(service.server))
