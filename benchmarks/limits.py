@@ -88,7 +88,7 @@ def _measured(store: Store, rounds: int, calls: int) -> list[str]:
                 taken = Take(token_hex(16), TOKENS, (100,), MINUTE, 1000)
                 for action in (taken, Settle(taken.id, taken.fields, (50,))):
                     started = perf_counter()
-                    assert do(store.hold("org_2", action)).done
+                    assert do(store.charge("org_2", action)).done
                     if action == timed(taken):
                         spent += perf_counter() - started
             return spent / calls * 1e6

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from sqlalchemy import make_url
 
 from lockgate import Gate, Plan, PlanBook
+from lockgate.core.ledger import LeasesOut
 from lockgate.errors import RateLimitExceeded, Unauthenticated
 from lockgate.options import StoreOptions
 from tests.servers import mariadb, postgres, redis_server
@@ -237,7 +238,7 @@ def by_trips(times: Times, trip: float) -> tuple[str, ...]:
 async def _leased(gate: Gate, organization: str) -> None:
     """Return once each process has a lease."""
     until = monotonic() + _LEASED_WITHIN
-    while len(await gate.store.quota_leases(organization)) < _PROCESSES:
+    while len(await gate.store.charge(organization, LeasesOut())) < _PROCESSES:
         if monotonic() > until:
             raise RuntimeError(f"Not each process has a lease after {_LEASED_WITHIN} s.")
         await asyncio.sleep(0.005)

@@ -14,6 +14,7 @@ import pytest
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.api_keys import ApiKey
 from lockgate.core.digests import Digest
+from lockgate.core.ledger import Peek
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.plans import LIMITS
 from lockgate.core.scopes import requirement
@@ -34,6 +35,7 @@ from lockgate.errors import (
 from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import Admission, StoreError
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 from tests.stores.making import NOW, HandClock
 
@@ -71,7 +73,7 @@ def test_d19_revoked_expired_limit_scope_in_this_order() -> None:
     needed = requirement("jobs:read")
 
     def used() -> int:
-        return run(gate.store.peek("org_1", gate.plans.default.windows, clock.now)).used[0]
+        return run(gate.store.charge("org_1", Peek(gate.plans.default.windows), clock.now)).used[0]
 
     for count in (1, 2):
         with pytest.raises(InsufficientScope):
@@ -159,7 +161,7 @@ class Failing(MemoryStore):
         raise self.failure
 
 
-class FailingAtHits(MemoryStore):
+class FailingAtHits(MemoryByVerbs):
     async def hit(
         self,
         organization: str,

@@ -16,6 +16,7 @@ from .core.digests import PLAIN_SCHEME, Peppers
 from .core.fast_tuples import new_tuple
 from .core.imported_keys import ImportedToken
 from .core.key_format import KeyFormat, Token
+from .core.ledger import Hit, Peek
 from .core.limit_hits import of_plan_alone
 from .core.limit_windows import LimitWindows
 from .core.limits import Limit, bound, check_limits, check_names
@@ -714,7 +715,7 @@ class Gate:
         organization, key, _, plan, _ = principal
         now = self.clock() if self.clock else None
         with within(self._patience.seconds(self._deadline)), asking(self.events):
-            reading = await self.store.hit(organization, windows, cost, now, limits)
+            reading = await self.store.charge(organization, Hit(windows, cost, limits), now)
         if limits is not None:
             limits = limits.at(reading.now, organization)
         if windows:
@@ -791,7 +792,8 @@ class Gate:
             named = bound((*self._limits_of_rules(), *of_plan), id, own)
             used: tuple[LimitUsage, ...] = ()
             if named is not None:
-                used = limit_usage(named, await self.store.peek(organization, (), now, named))
+                reading = await self.store.charge(organization, Peek((), named), now)
+                used = limit_usage(named, reading)
             held = await self.holds.usage(organization, id)
         return used + tuple(
             LimitUsage(one.limit.name, one.window, one.used, one.most, one.held) for one in held
@@ -801,7 +803,7 @@ class Gate:
         """Return the reading of windows, or of the local limits while the store is away."""
         now = self.clock() if self.clock else None
         try:
-            return await self.store.peek(organization, plan.windows, now)
+            return await self.store.charge(organization, Peek(plan.windows), now)
         except Exception as failure:
             return self._local_limits.peek(failure, organization, plan.windows, now)
 

@@ -11,13 +11,14 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 from starlette.types import Message, Receive, Scope, Send
 
-from lockgate import Gate, MemoryStore, Plan, PlanBook, run
+from lockgate import Gate, Plan, PlanBook, run
 from lockgate.core.key_format import Token
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.options import WebOptions
 from lockgate.stores.answers import Admission, Verdict
+from tests.by_verbs import MemoryByVerbs
 
 from .applications import APPLICATIONS
 from .mutants import mutate
@@ -33,7 +34,7 @@ HUGE = 10**12
 SCOPES = {"weak": "upload:read", "models": "models:read", "jobs": "jobs:read", "full": "*"}
 
 
-class CountingStore(MemoryStore):
+class CountingStore(MemoryByVerbs):
     """Records the charges of each organization, by the request that caused them."""
 
     def __init__(self, log: RunLog) -> None:

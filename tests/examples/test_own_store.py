@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockgate import Store, run
+from lockgate.core.ledger import Hit, Peek
 from lockgate.stores.key_value import RecordStore
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite
@@ -70,8 +71,8 @@ def test_the_store_of_the_guide_has_under_100_lines() -> None:
 def test_the_store_of_the_guide_keeps_its_counts_over_a_restart(tmp_path: Path) -> None:
     path = str(tmp_path / "own.db")
     first = reopened(path)
-    run(first.hit("org_1", BOOK.default.windows, 3, NOW))
+    run(first.charge("org_1", Hit(BOOK.default.windows, 3), NOW))
     run(first.close())
     second = reopened(path)
-    assert run(second.peek("org_1", BOOK.default.windows, NOW)).used == (3, 3, 3)
+    assert run(second.charge("org_1", Peek(BOOK.default.windows), NOW)).used == (3, 3, 3)
     run(second.close())

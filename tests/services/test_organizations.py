@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, PlanBook, run
+from lockgate.core.leases import to_acquire
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.core.sealed_texts import TextSeal
 from lockgate.errors import StoreUnavailable
@@ -39,8 +41,8 @@ def test_an_organization_is_known_by_its_plan_key_usage_or_running_job() -> None
     windows = gate.plans.default.windows
 
     assert not run(gate.organizations.is_known("org_1"))
-    run(gate.store.hit("org_1", windows, 1))
-    run(gate.store.acquire("org_2", "job", "owner", 2, 60_000_000))
+    run(gate.store.charge("org_1", Hit(windows, 1)))
+    run(gate.store.charge("org_2", to_acquire("job", "owner", 2, 60_000_000)))
     run(gate.keys.create("org_3", "ci"))
     run(gate.organizations.place("org_4", "free"))
     for number in range(1, 5):

@@ -13,6 +13,7 @@ import redis
 from sqlalchemy import update
 
 from lockgate import Event, Gate, Limit, Plan, PlanBook, run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
@@ -320,7 +321,7 @@ def test_a_server_s_failure_is_a_store_error_that_names_its_cause_r11() -> None:
     client.config_set("maxmemory", 1)
     try:
         with pytest.raises(StoreError) as failed:
-            run(store.hit(GOOD, BOOK.default.windows, 1))
+            run(store.charge(GOOD, Hit(BOOK.default.windows, 1)))
     finally:
         client.config_set("maxmemory", 0)
     assert isinstance(failed.value.__cause__, redis.RedisError)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook
+from lockgate.core.ledger import LeasesOut
 from lockgate.core.quota_leases import LONGEST
 from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
@@ -80,7 +81,7 @@ async def lease(store: MemoryStore) -> LeasingStore:
     made = new_key()
     await store.insert(draft_of(made), None)
     holder = LeasingStore(ResilientStore(store, Events(None), deadline=_PATIENCE), LONGEST / SECOND)
-    while not await store.quota_leases("org_1"):
+    while not await store.charge("org_1", LeasesOut()):
         await holder.admit(token_of(made), 1, PLANS)
     return holder
 
@@ -91,7 +92,7 @@ def test_a_thread_settles_the_lease_that_is_recalled(store: Recalling) -> None:
         assert [one.name for one in threading.enumerate()].count("lockgate-recalls") == 1
         run(store.organization_changed("org_2"))
         run(store.organization_changed("org_1"))
-        until(lambda: not run(store.quota_leases("org_1")))
+        until(lambda: not run(store.charge("org_1", LeasesOut())))
         run(holder.settle_idle())
         store.sent.put(None)  # It holds no lease, so it listens no more.
         until(lambda: "lockgate-recalls" not in [one.name for one in threading.enumerate()])
@@ -103,7 +104,7 @@ async def test_an_event_loop_settles_the_lease_that_is_recalled(store: Recalling
     holder = await lease(store)
     await store.organization_changed("org_1")
     async with asyncio.timeout(_PATIENCE):
-        while await store.quota_leases("org_1"):
+        while await store.charge("org_1", LeasesOut()):
             await asyncio.sleep(0.001)
     await holder.settle_idle()
     store.sent.put(None)
@@ -115,10 +116,10 @@ async def test_an_event_loop_settles_the_lease_that_is_recalled(store: Recalling
 
 async def test_a_change_is_answered_once_the_recalled_lease_is_settled(store: Recalling) -> None:
     holder = await lease(store)
-    (granted,) = await store.quota_leases("org_1")
+    (granted,) = await store.charge("org_1", LeasesOut())
     resilient = ResilientStore(store, Events(None), deadline=_PATIENCE)
     await resilient.organization_changed("org_1")
-    assert granted not in await store.quota_leases("org_1")
+    assert granted not in await store.charge("org_1", LeasesOut())
     await holder.close()
 
 
@@ -152,7 +153,7 @@ async def test_a_lease_that_is_recalled_before_its_grant_is_answered_ends_at_onc
         admission = await holder.admit(token_of(made), 1, PLANS)
         granted += [admission.lease] if admission.lease else []
     assert holder._leases["org_1"].held is None
-    assert await store.quota_leases("org_1") == ()
+    assert await store.charge("org_1", LeasesOut()) == ()
     await holder.close()
 
 
@@ -205,7 +206,7 @@ def test_a_child_process_listens_anew(store: Recalling) -> None:
     holder = run(lease(store))
     holder._recalls.forked()
     run(store.organization_changed("org_1"))
-    until(lambda: not run(store.quota_leases("org_1")))
+    until(lambda: not run(store.charge("org_1", LeasesOut())))
     runs = store.runs
     run(holder.admit(token_of(new_key()), 1, PLANS))
     assert store.runs == runs  # Without a lease.

@@ -15,6 +15,7 @@ from lockgate import Limit, Plan, PlanBook
 from lockgate.clock import wall_clock
 from lockgate.core.api_keys import ApiKey, KeyDetails
 from lockgate.core.key_format import Token
+from lockgate.core.ledger import LeasesOut, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST
 from lockgate.core.timestamps import MINUTE, SECOND
@@ -28,6 +29,7 @@ from lockgate.stores.resilience.older_leases import elapsing_clock
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.rows import Commit, Outcome
 from lockgate.sync import run
+from tests.by_verbs import MemoryByVerbs
 
 from .making import NOW, draft_of, new_key, token_of
 
@@ -44,7 +46,7 @@ class Clock:
         return self.at
 
 
-class Counted(MemoryStore):
+class Counted(MemoryByVerbs):
     """Counts the calls of admissions, and loses replies."""
 
     def __init__(self, clock: Clock) -> None:
@@ -101,11 +103,11 @@ class Scene:
         self.inner.asked.clear()
 
     def out(self) -> int:
-        return sum(one.units for one in run(self.inner.quota_leases("org_1")))
+        return sum(one.units for one in run(self.inner.charge("org_1", LeasesOut())))
 
     def used(self) -> int:
         windows = PLANS.default.windows
-        return run(self.inner.peek("org_1", windows, self.clock.at)).used[0]
+        return run(self.inner.charge("org_1", Peek(windows), self.clock.at)).used[0]
 
     def requests(self) -> int:
         found = run(self.inner.find(self.key.handle))
@@ -258,7 +260,7 @@ def test_a_wrong_secret_is_refused_while_its_key_is_admitted_from_a_lease() -> N
 def test_a_lease_ends_before_that_of_the_store() -> None:
     scene = Scene()
     scene.warm()
-    (lease,) = run(scene.inner.quota_leases("org_1"))
+    (lease,) = run(scene.inner.charge("org_1", LeasesOut()))
     scene.clock.at = lease.deadline - 1
     scene.admit()
     assert scene.inner.asked == ["admit_leased"]
@@ -329,7 +331,7 @@ def test_a_settlement_whose_reply_was_lost_is_made_again_and_counts_once() -> No
     for _ in range(5):
         scene.admit()
     scene.inner.loses = True
-    (lease,) = run(scene.inner.quota_leases("org_1"))
+    (lease,) = run(scene.inner.charge("org_1", LeasesOut()))
     scene.clock.at = lease.deadline - 100_000
     with pytest.raises(OutcomeUnknown):
         scene.admit()
@@ -359,7 +361,7 @@ def test_a_process_that_changes_a_key_first_settles_its_own_lease() -> None:
 async def test_a_process_settles_its_own_lease_while_its_change_is_under_way() -> None:
     began = asyncio.Event()
 
-    class Store(MemoryStore):
+    class Store(MemoryByVerbs):
         async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
             if commit.waits_for_leases:
                 began.set()
@@ -372,11 +374,11 @@ async def test_a_process_settles_its_own_lease_while_its_change_is_under_way() -
     store, made = Store(), new_key()
     key = await store.insert(draft_of(made), None)
     holder = LeasingStore(ResilientStore(store, Events(None), deadline=20), LONGEST / SECOND)
-    while not await store.quota_leases("org_1"):
+    while not await store.charge("org_1", LeasesOut()):
         await holder.admit(token_of(made), 1, PLANS)
     async with asyncio.timeout(20):
         await holder.revoke_if_live("org_1", key.id)
-    assert await store.quota_leases("org_1") == ()
+    assert await store.charge("org_1", LeasesOut()) == ()
     await holder.close()
 
 
@@ -393,7 +395,7 @@ def test_idle_leases_are_settled_before_their_deadline() -> None:
     scene = Scene()
     scene.warm()
     used = scene.used()
-    (lease,) = run(scene.inner.quota_leases("org_1"))
+    (lease,) = run(scene.inner.charge("org_1", LeasesOut()))
     scene.clock.at = lease.deadline - 50_000
     run(scene.processes[0].settle_idle())
     assert scene.out() == 0
@@ -413,7 +415,7 @@ async def test_idle_leases_are_settled_once_however_slow_the_store_is(
         await answered.wait()
 
     monkeypatch.setattr(scene.inner, "settle_leases", slow)
-    (lease,) = await scene.inner.quota_leases("org_1")
+    (lease,) = await scene.inner.charge("org_1", LeasesOut())
     scene.clock.at = lease.deadline - 50_000
     calls = [asyncio.create_task(process.settle_idle()) for _ in range(5)]
     await asyncio.sleep(0)
@@ -421,7 +423,7 @@ async def test_idle_leases_are_settled_once_however_slow_the_store_is(
     answered.set()
     await asyncio.gather(*calls)
     assert scene.inner.asked.count("settle_leases") == 1
-    assert await scene.inner.quota_leases("org_1") == ()
+    assert await scene.inner.charge("org_1", LeasesOut()) == ()
 
 
 def test_a_settlement_past_its_deadline_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +435,7 @@ def test_a_settlement_past_its_deadline_is_not_made(monkeypatch: pytest.MonkeyPa
         raise StoreError
 
     monkeypatch.setattr(scene.inner, "settle_leases", away)
-    (lease,) = run(scene.inner.quota_leases("org_1"))
+    (lease,) = run(scene.inner.charge("org_1", LeasesOut()))
     scene.clock.at = lease.deadline - 50_000
     run(scene.processes[0].settle_idle())
     scene.clock.at += SECOND
@@ -471,7 +473,7 @@ def test_k4_a_revocation_by_another_process_waits_for_the_leases_that_are_out(st
     thread.start()
     try:
         until = time.monotonic() + 30
-        while not run(store.quota_leases("org_1")):
+        while not run(store.charge("org_1", LeasesOut())):
             assert time.monotonic() < until, "no lease was taken"
             time.sleep(0.001)
         steps[0] = step

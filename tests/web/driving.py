@@ -10,6 +10,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Scope
 
 from lockgate import Event, Plan, PlanBook, run
+from lockgate.core.ledger import Peek
 from lockgate.sessions import Session, SignedCookie
 from tests.gates import flat_gate
 from tests.stores.making import HandClock
@@ -205,7 +206,7 @@ class Bench:
     def used(self, organization: str = "org_1") -> int:
         """How many requests the organization has made."""
         windows = self.gate.plans.default.windows
-        return run(self.gate.store.peek(organization, windows, self.clock.now)).used[0]
+        return run(self.gate.store.charge(organization, Peek(windows), self.clock.now)).used[0]
 
     def names(self, *, but: str = "threshold") -> list[str]:
         """The names of the events, but for those of a name that tests make by the way."""

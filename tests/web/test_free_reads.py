@@ -12,8 +12,8 @@ from lockgate import Gate, Plan, PlanBook, Refusal, Registration, Rule, UsageHis
 from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import StoreError
-from lockgate.stores.memory.store import MemoryStore
 from lockgate.web.guard import Guard
+from tests.by_verbs import MemoryByVerbs
 from tests.services.shared_stores import KINDS, MODES, Drive, driving, gate_on, shared_store
 
 from .driving import ORIGIN, SECRET, Bench
@@ -167,7 +167,7 @@ def test_reads_leave_the_windows_of_every_store_as_they_are(url: str, drive: Dri
 # --- a store that fails -------------------------------------------------------------------------
 
 
-class Away(MemoryStore):
+class Away(MemoryByVerbs):
     """A store whose windows fail on demand."""
 
     io = "sync"

@@ -21,7 +21,6 @@ from lockgate import (
     Event,
     Gate,
     Limit,
-    MemoryStore,
     Plan,
     PlanBook,
     Refusal,
@@ -37,6 +36,7 @@ from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 
 EXPORT = Limit("export", "3/hour")
@@ -62,7 +62,7 @@ class Service:
         return {"Authorization": f"Bearer {self.keys[key]}"}
 
 
-class Noting(MemoryStore):
+class Noting(MemoryByVerbs):
     """Notes the reads of plans, windows and budgets."""
 
     def __init__(self) -> None:

@@ -231,7 +231,7 @@ def test_a_store_that_fails_at_the_inner_gate_is_503(
     async def fail(*_: object, **__: object) -> Any:
         raise OSError("gone")
 
-    monkeypatch.setattr(type(bench.gate.store), "hit", fail)
+    monkeypatch.setattr(type(bench.gate.store), "charge", fail)
     assert nested.ask(authorization=bearer) == 503
     assert nested.ran == 0
 

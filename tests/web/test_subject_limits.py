@@ -37,6 +37,7 @@ from lockgate.sessions import Session, SignedCookie
 from lockgate.testing import HandClock
 from lockgate.web.guard import Guard
 from lockgate.web.request import RequestView
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 
 LOGIN = Limit("login", "2/minute", by="address")
@@ -196,7 +197,7 @@ def test_the_addresses_of_an_ipv6_48_are_admitted_16_times_a_limit_D40(
     assert get("/login", "2001:db8:1:99::1")[0] == 200
 
 
-class Late(MemoryStore):
+class Late(MemoryByVerbs):
     """Answers no charge of a subject before 32 have been made."""
 
     io = "async"
@@ -366,7 +367,7 @@ def test_rules_and_plans_with_subjects_that_cannot_be_are_refused_at_the_start()
     assert str(TENANT) == "tenant 2/minute;9/day by function"
 
 
-class Counting(MemoryStore):
+class Counting(MemoryByVerbs):
     """Notes the owners that are charged."""
 
     def __init__(self) -> None:

@@ -10,6 +10,8 @@ import click
 
 from ..core.api_keys import ENDS_SOON
 from ..core.digests import PEPPER_SCHEME, PLAIN_SCHEME
+from ..core.leases import TO_LIST
+from ..core.ledger import Hit, Peek
 from ..core.plans import Plan
 from ..core.row_seals import UNSEALED_ROWS, Rejection, rejected_scheme
 from ..core.timestamps import DAY, SECOND, iso8601
@@ -156,7 +158,7 @@ async def _write(name: str, store: Store, advice: list[str]) -> list[Finding]:
     known = len(advice)
     try:
         with within(STARTING):
-            await store.hit(_OWN, _OWN_PLAN.windows, 1)
+            await store.charge(_OWN, Hit(_OWN_PLAN.windows, 1))
     except Exception as failure:
         text = f"{name} takes no writes: {kind_of(failure)}."
         otherwise = "See to its disk, its memory, and the rights of this user."
@@ -175,8 +177,8 @@ async def _windows(gate: Gate) -> Finding:
             page = await gate.organizations.list(limit=_READ_AT_ONCE, cursor=cursor)
             for one in page.organizations:
                 try:
-                    await gate.store.peek(one.id, one.plan.windows)
-                    await gate.store.held(one.id)
+                    await gate.store.charge(one.id, Peek(one.plan.windows))
+                    await gate.store.charge(one.id, TO_LIST)
                 except UnreadableState as failure:
                     damaged[one.id] = failure.remedy
             read, cursor = read + len(page.organizations), page.cursor

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import click
 
 from ..core.instants import Instant, datetime_of
+from ..core.ledger import Peek
 from ..core.limit_changes import read_limit
 from ..core.plans import LIMITS, SPANS, Plan
 from ..core.timestamps import iso8601
@@ -406,7 +407,7 @@ async def read_status(gate: Gate, organization: str) -> Use:
     """Return the plan of an organization, and what its windows and named limits count."""
     plan = await gate.organizations.plan(organization)
     now = gate.clock() if gate.clock else None
-    status = status_of(plan, await gate.store.peek(organization, plan.windows, now))
+    status = status_of(plan, await gate.store.charge(organization, Peek(plan.windows), now))
     named = await gate.named_usage(organization, None, plan)
     return Use(plan, status.usage, named, await leases_of(gate.store, organization, now))
 

@@ -154,6 +154,11 @@ class Look(NamedTuple):
 HoldAction: TypeAlias = Take | Settle | Renew | Look
 
 
+def is_of_slots(action: object) -> bool:
+    """Return whether an action takes, renews, releases or reads slots."""
+    return isinstance(action, HoldAction) and action.fields == _SLOTS_ALONE
+
+
 class HoldAnswer(NamedTuple):
     """The answer to a :data:`HoldAction`."""
 
@@ -177,6 +182,11 @@ class HoldAnswer(NamedTuple):
     slots: Reservations = ()
     """After :class:`Take` and :class:`Renew` the slot of this id, after :class:`Look` all that are
     held. Empty for other fields than :data:`SLOTS`."""
+
+    @property
+    def slot(self) -> Reservation | None:
+        """The slot that the action has taken, found or renewed; None: there is none."""
+        return self.slots[0] if self.done and self.slots else None
 
     @property
     def wait(self) -> int:

@@ -66,8 +66,17 @@ def leases_of(slots: Iterable[Reservation]) -> Leases:
 
 
 def lease_of(answer: HoldAnswer) -> Lease | None:
-    """Return the lease of the slot that an action was about, if it is held."""
-    return next(iter(leases_of(answer.slots)), None)
+    """Return the lease of the slot that an action has taken, found or renewed, if there is one."""
+    return None if answer.slot is None else leases_of((answer.slot,))[0]
+
+
+def slot_answer(lease: Lease | None, held: int) -> HoldAnswer:
+    """Return the answer about a slot, by its lease."""
+    if lease is None:
+        return HoldAnswer(False, 0, 0, (held,), (0,))
+    job, owner, deadline, span = lease
+    slot = Reservation(job, 1, deadline, span, owner)
+    return HoldAnswer(True, 0, deadline, (held,), (1,), slots=(slot,))
 
 
 def live(leases: Leases, now: int) -> Leases:
@@ -86,7 +95,7 @@ def acquire(
 def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Lease | None, Leases]:
     """Extend a live lease of this owner."""
     answer, leases = _applied(to_renew(job, owner, span), leases, now)
-    return lease_of(answer) if answer.done else None, leases
+    return lease_of(answer), leases
 
 
 def release(leases: Leases, job: str, owner: str, now: int) -> tuple[bool, Leases]:

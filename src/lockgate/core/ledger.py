@@ -21,7 +21,7 @@ The actions are those here and those of :mod:`lockgate.core.holds`:
 ====================  =========================================================================
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from .budgets import SLOTS, Budget
@@ -31,6 +31,7 @@ from .limit_hits import changed_fields, crowded, hit_limited, peek_limited, put_
 from .limit_windows import LimitWindows
 from .quota_leases import (
     LeaseRequest,
+    Settlement,
     current,
     hit_leased,
     live,
@@ -134,6 +135,14 @@ class HitLeased(NamedTuple):
         return Leased(reading, None), ledger
 
 
+def settling(windows: tuple[Window, ...], settled: Iterable[Settlement]) -> HitLeased:
+    """Return the action that settles quota leases and does nothing else.
+
+    Leases that are unknown or past their deadline are ignored, so it may be repeated.
+    """
+    return HitLeased(windows, 0, LeaseRequest("", 0, 0, tuple(settled)))
+
+
 class Peek(NamedTuple):
     """Reads what a hit of one unit would, and changes nothing (W5)."""
 
@@ -184,6 +193,22 @@ class Reset(NamedTuple):
 def change_of(action: object) -> ChangeDraft | None:
     """Return the record that a store adds to the change log with an action, if there is one."""
     return action.change if isinstance(action, Reset) else None
+
+
+def called(action: object) -> str:
+    """Return the name of the kind of an action, as metrics and tests have it: ``hit``."""
+    return type(action).__name__.lower()
+
+
+def is_urgent(action: object) -> bool:
+    """Return whether requests wait for the answer: a wrapper gives the call their deadline."""
+    return not isinstance(action, LeasesOut | Reset)
+
+
+def voids(action: object) -> bool:
+    """Return whether earlier answers about the organization may be wrong after an action, as
+    :attr:`Commit.voids <lockgate.stores.rows.Commit.voids>` says of a commit (W13)."""
+    return isinstance(action, Reset)
 
 
 def _hit(

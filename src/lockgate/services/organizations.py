@@ -8,6 +8,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from ..clock import Clock
 from ..core.changes import drafted_change, plan_fields
+from ..core.leases import TO_LIST
+from ..core.ledger import Peek, Reset
 from ..core.plan_changes import plan_differences
 from ..core.plans import ID_MAX_LENGTH, LIMITS, Organization, Plan, PlanBook, is_id
 from ..core.sealed_texts import TextSeal
@@ -163,8 +165,8 @@ class Organizations:
             if await store.organization(id) or await store.list(id, 1) or await store.account(id):
                 return True
             try:
-                reading = await store.peek(id, self._plans.default.windows, now)
-                return any(reading.used) or bool(await store.held(id, now))
+                reading = await store.charge(id, Peek(self._plans.default.windows), now)
+                return any(reading.used) or bool((await store.charge(id, TO_LIST, now)).slots)
             except UnreadableState:
                 return True
 
@@ -316,7 +318,7 @@ class Organizations:
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):
-            await self._store.reset(id, change=drafted_change("windows_reset"))
+            await self._store.charge(id, Reset(drafted_change("windows_reset")))
         self._events.emit("windows_reset", organization=id)
 
     async def list(

@@ -36,18 +36,19 @@ nor surrogates, and come back as they were given.
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
+from ..core.budgets import SLOTS
 from ..core.changes import ChangeDraft
-from ..core.holds import HoldAction, HoldAnswer
+from ..core.holds import HoldAction, HoldAnswer, Look, Renew, Settle, Take, is_of_slots
 from ..core.key_format import Token
-from ..core.leases import Lease, SlotReading
-from ..core.ledger import Action
+from ..core.leases import Lease, SlotReading, slot_answer
+from ..core.ledger import Action, Hit, HitLeased, LeasesOut, Peek, Reset
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..core.quota_leases import LeaseRequest, QuotaLeases, Settlement
-from ..core.sliding_window import Reading, Window
+from ..core.sliding_window import LARGEST, Reading, Window
 from ..core.usage_history import UsageHistory
 from ..events import Events
 from .answers import (
@@ -66,6 +67,7 @@ from .directory import Directory
 from .key_store import IoMode as IoMode  # noqa: PLC0414 - exported with the contracts
 from .key_store import KeyStore as KeyStore  # noqa: PLC0414 - exported with the contracts
 from .key_store import PartStore as PartStore  # noqa: PLC0414 - exported with the contracts
+from .key_store import urgent
 
 A = TypeVar("A")
 
@@ -272,7 +274,7 @@ class HoldStore(PartStore):
         """
 
 
-class Store(Directory, WindowStore, SlotStore, HoldStore):
+class Store(Directory, LedgerStore, WindowStore, SlotStore, HoldStore):
     """All four contracts, with the operations on rows, admissions, usage and maintenance."""
 
     enforces_deadline: bool = False
@@ -291,6 +293,41 @@ class Store(Directory, WindowStore, SlotStore, HoldStore):
     """Identity token, replaced before a verb that changes keys or plans, or ends the sessions of an
     agent, returns; None if other processes can change them too."""
 
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        return cast(A, await self._called(owner, action, now))
+
+    async def _called(self, owner: str, action: object, now: int | None) -> object:
+        """Apply an action by the methods above, until all stores have :meth:`charge` alone."""
+        match action:
+            case Hit(windows, cost, limits):
+                return await self.hit(owner, windows, cost, now, limits)
+            case Peek(windows, limits):
+                return await self.peek(owner, windows, now, limits)
+            case Reset(change):
+                await self.reset(owner, now, change=change)
+            case HitLeased(windows, 0, LeaseRequest() as request):
+                await self.settle_leases(owner, windows, request.settled, now)
+            case LeasesOut(in_use):
+                return await (self.leases_in_use if in_use else self.quota_leases)(owner, now)
+            case Take(id, limits, _, span, _, holder) if limits.fields == (SLOTS,):
+                most = limits.windows[0].limit
+                most = None if most == LARGEST else most
+                lease, held, _ = await self.acquire(owner, id, holder, most, span, now)
+                return slot_answer(lease, held)
+            case Settle(id, fields, _, _, holder) if fields == (SLOTS,):
+                done = await self.release(owner, id, holder, now)
+                return HoldAnswer(done, 0, 0, (), ())
+            case Renew(id, fields, span, _, holder) if fields == (SLOTS,):
+                return slot_answer(await self.renew(owner, id, holder, span, now), 0)
+            case Look() if is_of_slots(action):
+                leases = await self.held(owner, now)
+                out = tuple(slot_answer(one, 0).slots[0] for one in leases)
+                return HoldAnswer(False, 0, 0, (len(out),), (), slots=out)
+            case _:
+                return await self.hold(owner, cast(HoldAction, action), now)
+        return None
+
+    @urgent
     async def admit(
         self,
         token: Token,
@@ -340,6 +377,7 @@ class Store(Directory, WindowStore, SlotStore, HoldStore):
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading, named)
 
+    @urgent
     async def admit_leased(
         self,
         token: Token,
@@ -411,6 +449,7 @@ class Store(Directory, WindowStore, SlotStore, HoldStore):
         """
         raise NotImplementedError
 
+    @urgent
     async def change_counter(self) -> int | None:
         """Return a number that grows with every change to keys or plans, or to an agent's sessions.
 
@@ -424,6 +463,7 @@ class Store(Directory, WindowStore, SlotStore, HoldStore):
         """
         return None
 
+    @urgent
     async def freshness(self) -> Freshness:
         """Return the change counter and the clock of the windows.
 

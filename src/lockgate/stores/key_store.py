@@ -4,12 +4,30 @@
 """
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Literal, TypeVar
 
 from ..core.api_keys import Position
 from .rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 
 IoMode = Literal["none", "sync", "async", "both"]
+Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
+_URGENT: Final = "is_urgent"
+
+
+def urgent(verb: Verb) -> Verb:
+    """Mark a method that requests wait for: a wrapper gives each call their deadline.
+
+    Of a read and a charge, :attr:`Index.is_urgent <lockgate.stores.rows.Index.is_urgent>` and
+    :func:`lockgate.core.ledger.is_urgent` say so.
+    """
+    setattr(verb, _URGENT, True)
+    return verb
+
+
+def is_urgent(verb: Callable[..., Any]) -> bool:
+    """Return whether a method is :func:`urgent`."""
+    return hasattr(verb, _URGENT)
 
 
 class PartStore(ABC):
@@ -93,6 +111,7 @@ class KeyStore(PartStore):
             OutcomeUnknown: the commit may have been made; a repetition with the same id tells.
         """
 
+    @urgent
     @abstractmethod
     async def now(self) -> int:
         """Return the time of the store's clock, in microseconds since 1970."""

@@ -32,6 +32,7 @@ from ..core.api_keys import ApiKey
 from ..core.bounded_dict import BoundedDict
 from ..core.fast_tuples import new_tuple
 from ..core.key_format import Token
+from ..core.ledger import settling
 from ..core.limits import Limit
 from ..core.plans import Plan, PlanBook
 from ..core.quota_leases import (
@@ -497,6 +498,7 @@ class LeasingStore(Wrapper):
             settled = [settlement for settlement, _ in sent]
             with suppress(StoreError, OSError, LockgateError):
                 now = None if self._is_timed else self._clock()
-                await self.inner.settle_leases(organization, leases.plan.windows, settled, now)
+                action = settling(leases.plan.windows, settled)
+                await self.inner.charge(organization, action, now)
                 with self._lock:
                     leases.ended = [one for one in leases.ended if one not in sent]

@@ -3,7 +3,9 @@
 As :mod:`.directory` is to rows: a store applies an action, and has no rule of its own.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ..core.changes import ChangeDraft
 from ..core.holds import HoldAction, HoldAnswer
@@ -18,15 +20,20 @@ from ..core.leases import (
     to_release,
     to_renew,
 )
-from ..core.ledger import Hit, HitLeased, LeasesOut, Peek, Reset
+from ..core.ledger import Action, Hit, LeasesOut, Peek, Reset, settling
 from ..core.limit_windows import LimitWindows
-from ..core.quota_leases import LeaseRequest, QuotaLeases, Settlement
+from ..core.quota_leases import QuotaLeases, Settlement
 from ..core.sliding_window import Reading, Window
 from .base import HoldStore, LedgerStore, SlotStore, WindowStore
+
+A = TypeVar("A")
 
 
 class Charges(LedgerStore, WindowStore, SlotStore, HoldStore):
     """Windows, named limits, slots, holds and quota leases of a store with ledgers."""
+
+    @abstractmethod
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A: ...
 
     async def hit(
         self,
@@ -68,8 +75,7 @@ class Charges(LedgerStore, WindowStore, SlotStore, HoldStore):
         settled: Sequence[Settlement],
         now: int | None = None,
     ) -> None:
-        request = LeaseRequest("", 0, 0, tuple(settled))
-        await self.charge(organization, HitLeased(windows, 0, request), now)
+        await self.charge(organization, settling(windows, settled), now)
 
     async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
         return await self.charge(organization, LeasesOut(), now)
@@ -92,8 +98,7 @@ class Charges(LedgerStore, WindowStore, SlotStore, HoldStore):
     async def renew(
         self, organization: str, job: str, owner: str, span: int, now: int | None = None
     ) -> Lease | None:
-        answer = await self.charge(organization, to_renew(job, owner, span), now)
-        return lease_of(answer) if answer.done else None
+        return lease_of(await self.charge(organization, to_renew(job, owner, span), now))
 
     async def release(
         self, organization: str, job: str, owner: str, now: int | None = None

@@ -7,6 +7,7 @@ from random import Random
 from threading import Lock
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from ..core.ledger import called
 from ..errors import ConfigurationError
 from ..events import Events
 from ..stores.answers import OutcomeUnknown
@@ -16,7 +17,10 @@ from ..stores.resilience.wrapping import Wrapper
 FaultKind = Literal["lost reply", "timeout", "stale read", "cancellation"]
 FAULTS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 
-_READS: Final = frozenset({"read", "peek", "held", "history", "change_counter"})
+_ACTIONS: Final = frozenset(
+    {"hit", "hitleased", "peek", "leasesout", "reset", "take", "settle", "renew", "look"}
+)
+_READS: Final = frozenset({"read", "peek", "leasesout", "look", "history", "change_counter"})
 """Verbs that can give a stale answer."""
 
 
@@ -76,8 +80,8 @@ class FaultyStore(Wrapper):
         """Let the next calls of a verb fail.
 
         Args:
-            verb: its name, such as ``hit``. An operation on rows calls ``read``, ``commit`` and
-                ``walk``.
+            verb: its name, such as ``admit``. An operation on rows calls ``read``, ``commit`` and
+                ``walk``; a charge has the name of its action, such as ``hit``.
             fault: how they fail.
             times: how many of them.
 
@@ -85,17 +89,19 @@ class FaultyStore(Wrapper):
             ConfigurationError: no such verb or fault, or a stale read of a verb that is no read.
         """
         _check(fault)
-        if verb not in vars(Wrapper):
+        if verb not in vars(Wrapper) and verb not in _ACTIONS:
             raise ConfigurationError(f"No store is called by {verb!r}.")
         if fault == "stale read" and verb not in _READS:
             raise ConfigurationError(f"{verb}() is no read of {', '.join(sorted(_READS))}.")
         with self._lock:
             self._planned += [Injected(verb, fault)] * times
 
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+    async def pass_on(self, verb: str, urgent: bool, /, *args: Any, **kwargs: Any) -> Any:
         """Make a call, or let it fail."""
-        fault = self._drawn(verb)
         call: Callable[..., Coroutine[Any, Any, Any]] = getattr(self.inner, verb)
+        if verb == "charge":
+            verb = called(args[1])
+        fault = self._drawn(verb)
         if verb in _READS:
             return await self._read(fault, verb, call(*args, **kwargs), repr((args, kwargs)))
         if fault is None or fault == "stale read":

@@ -17,6 +17,7 @@ from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.errors import InvalidFormat, RateLimitExceeded, StoreUnavailable, TokenNotAccepted
 from lockgate.services.accounts.agent_sessions import FAILURES_PER_HOUR, SIGN_INS_PER_HOUR
 from lockgate.sessions import Session, SignedCookie
+from tests.by_verbs import MemoryByVerbs
 
 from ...stores.making import HandClock
 from .accounting import ADDRESS, PEPPER, SECRET, Office, person
@@ -276,7 +277,7 @@ def test_k9_a_token_moves_to_the_newest_pepper_and_is_counted_until_then() -> No
 
 @pytest.mark.parametrize("verb", ["account_by_token", "hit"])
 def test_a_store_that_fails_starts_no_session(verb: str) -> None:
-    class Failing(MemoryStore):
+    class Failing(MemoryByVerbs):
         failing = False
 
         def __getattribute__(self, name: str) -> Any:
@@ -293,7 +294,7 @@ def test_a_store_that_fails_starts_no_session(verb: str) -> None:
 
 
 def test_a_token_signs_in_although_its_rehash_fails() -> None:
-    class Failing(MemoryStore):
+    class Failing(MemoryByVerbs):
         async def rehash_token_if(self, handle: str, old: Digest, new: Digest) -> bool:
             raise OSError
 

@@ -14,6 +14,7 @@ import pytest
 from lockgate import ConfigurationError, Gate, MemoryStore, Registration, run
 from lockgate.core.accounts import Account, AccountDraft
 from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.ledger import Peek
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import HandleTaken, InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions, WebOptions
@@ -21,6 +22,7 @@ from lockgate.services.accounts.registration import Registered
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
 from lockgate.stores.resilience.local_limits import Fallback
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 
 from ...stores.making import at_once
@@ -179,7 +181,7 @@ def test_w7_a_registration_that_any_budget_refuses_costs_nothing_in_the_others()
         """How often the whole service was charged."""
         window = office.accounts._budgets._service
         assert window is not None
-        reading = run(store.peek(window._owner("all"), window._windows, now.now))
+        reading = run(store.charge(window._owner("all"), Peek(window._windows), now.now))
         return reading.used[0]
 
     admitted = 0
@@ -235,7 +237,9 @@ def test_registrations_never_count_in_an_organizations_windows() -> None:
     office = Office()
     made = office.register()
     for name in (EMAIL, ADDRESS, made.account.organization):
-        reading = run(office.store.peek(name, office.gate.plans.default.windows, office.clock.now))
+        reading = run(
+            office.store.charge(name, Peek(office.gate.plans.default.windows), office.clock.now)
+        )
         assert reading.used == (0, 0, 0)
 
 
@@ -275,7 +279,7 @@ def test_ten_thousand_parallel_registrations_with_one_email() -> None:
 # --- R1: all or nothing ---------------------------------------------------------------------
 
 
-class Failing(MemoryStore):
+class Failing(MemoryByVerbs):
     """Fails at one verb, before or after its effect, like a dead server or a lost reply."""
 
     def __init__(self, verb: str, *, after: bool) -> None:
@@ -333,7 +337,7 @@ def test_r1_a_registration_whose_reply_was_lost_has_its_texts_D52() -> None:
 def test_d28_no_registration_succeeds_while_the_windows_are_away(mode: Fallback) -> None:
     """Whatever becomes of limits elsewhere."""
 
-    class Away(MemoryStore):
+    class Away(MemoryByVerbs):
         io: IoMode = "sync"
 
         async def hit(self, *_: Any, **__: Any) -> Any:
@@ -428,7 +432,7 @@ def test_r2_the_store_is_asked_the_same_of_both() -> None:
     """What takes the time is alike, so the time is: looks, hits and one register."""
     asked: list[str] = []
 
-    class Counting(MemoryStore):
+    class Counting(MemoryByVerbs):
         def __getattribute__(self, name: str) -> Any:
             if name in {"peek", "hit", "register", "account", "unclaimed_by_email", "find", "list"}:
                 asked.append(name)

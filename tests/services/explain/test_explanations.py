@@ -13,6 +13,7 @@ import pytest
 from lockgate import Gate, Limit, MemoryStore, Plan, PlanBook, run
 from lockgate.core.api_keys import KeyState
 from lockgate.core.client_address import budget_of
+from lockgate.core.ledger import settling
 from lockgate.core.quota_leases import LeaseRequest, Settlement
 from lockgate.core.timestamps import HOUR, MINUTE, SECOND
 from lockgate.errors import (
@@ -315,7 +316,7 @@ def test_units_on_leases_are_explained_until_they_are_settled_or_the_last_lease_
     assert found.leased == LeasesExplanation(9, found.at + 2 * SECOND)
     assert (found.windows[0].used, found.windows[0].left) == (2, 898)
     settled = [Settlement(f"{1:016x}", ((clock(), 3),))]
-    run(store.settle_leases("org_1", plans.default.windows, settled, clock()))
+    run(store.charge("org_1", settling(plans.default.windows, settled), clock()))
     found = run(gate.explain("org_1"))
     assert found.leased == LeasesExplanation(5, found.at + SECOND)
     assert found.windows[0].used == 5

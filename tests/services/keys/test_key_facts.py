@@ -10,6 +10,7 @@ import pytest
 
 from lockgate import ConfigurationError, Gate, MemoryStore, Registration, run
 from lockgate.core.api_keys import ApiKey, KeyDetails
+from lockgate.core.ledger import Peek
 from lockgate.core.timestamps import DAY
 from lockgate.errors import AddressNotAllowed, InvalidRequest, KeyNotFound
 from lockgate.options import KeyOptions
@@ -126,7 +127,9 @@ def test_a_key_with_an_allow_list_is_for_its_addresses_only() -> None:
         assert (refused.value.organization, refused.value.key) == ("org_1", made.key.id)
     with pytest.raises(AddressNotAllowed):
         run(gate.authenticate(made.text))
-    reading = run(gate.store.peek("org_1", gate.plans.default.windows, gate.clock and gate.clock()))
+    reading = run(
+        gate.store.charge("org_1", Peek(gate.plans.default.windows), gate.clock and gate.clock())
+    )
     assert reading.used[0] == 3
     assert run(gate.keys.get("org_1", made.key.id)).request_count == 3
 

@@ -14,13 +14,14 @@ from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import RateLimitExceeded, StoreUnavailable
 from lockgate.events import Events
 from lockgate.services.limits.quotas import Quota
+from tests.by_verbs import MemoryByVerbs
 
 from ...stores.making import HandClock
 
 PEPPERS = Peppers([b"a pepper of the tests"])
 
 
-class Recording(MemoryStore):
+class Recording(MemoryByVerbs):
     def __init__(self) -> None:
         super().__init__()
         self.owners: list[str] = []

@@ -28,6 +28,7 @@ from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session
 from lockgate.stores.resilience.local_limits import Fallback
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 from tests.patience import SECONDS
 
@@ -643,7 +644,7 @@ def test_an_asynchronous_block_without_an_event_loop_is_told_what_to_do() -> Non
             run(enter(block))
 
 
-class Away(MemoryStore):
+class Away(MemoryByVerbs):
     """A store that can be taken away."""
 
     io = "sync"

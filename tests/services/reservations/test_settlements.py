@@ -9,19 +9,20 @@ from typing import Any
 
 import pytest
 
-from lockgate import Event, Gate, Limit, MemoryStore, run
+from lockgate import Event, Gate, Limit, run
 from lockgate.core.holds import HoldAction, HoldAnswer, Settle
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.services.reservations import settlements as late_settlements
+from tests.by_verbs import MemoryByVerbs
 from tests.patience import SECONDS
 
 TOKENS = Limit("tokens", "100/minute")
 NOW = 1_700_000_000 * SECOND
 
 
-class Away(MemoryStore):
+class Away(MemoryByVerbs):
     """A store that settles nothing for a while, or whose replies are lost."""
 
     def __init__(self) -> None:

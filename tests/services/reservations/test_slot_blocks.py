@@ -23,6 +23,7 @@ from lockgate.errors import (
 )
 from lockgate.services.reservations import renewed_block, slots
 from lockgate.services.reservations.shielded import Finishing
+from tests.by_verbs import MemoryByVerbs
 from tests.patience import skipping, until
 from tests.stores.making import at_once
 
@@ -41,7 +42,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "BEATS_IN_TROUBLE", KEPT * 10)
 
 
-class Faulty(MemoryStore):
+class Faulty(MemoryByVerbs):
     """Fails to renew or release a given number of times, and can be slow."""
 
     def __init__(self) -> None:
@@ -519,7 +520,7 @@ def test_a_thread_that_cannot_be_started_leaves_no_slot(monkeypatch: pytest.Monk
 
 
 def test_no_block_begins_while_the_store_is_away() -> None:
-    class Away(MemoryStore):
+    class Away(MemoryByVerbs):
         async def acquire(self, *args: Any, **kwargs: Any) -> SlotReading:
             raise OSError
 

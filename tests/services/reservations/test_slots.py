@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from lockgate import ConfigurationError, Gate, MemoryStore, Store, run
-from lockgate.core.leases import Lease
+from lockgate.core.leases import TO_LIST, Lease
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import ConcurrentLimitExceeded, InvalidRequest, JobRunning, SlotLost
 from lockgate.events import Event
 from lockgate.options import StoreOptions
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 from tests.stores.making import NOW, HandClock
 
@@ -290,14 +291,16 @@ def test_no_event_repeats_a_key_that_was_sent_as_a_job_id() -> None:
 def test_a_cancelled_job_is_not_its_successor() -> None:
     """An owner that takes the slot between the read and the release keeps it."""
 
-    class Slow(MemoryStore):
+    class Slow(MemoryByVerbs):
         async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
             leases = await super().held(organization, now)
             await self.release(organization, "a", leases[0].owner, now)
             await self.acquire(organization, "a", "the next", None, 60 * SECOND, now)
             return leases
 
-    bench = Bench(store=Slow())
+    store = Slow()
+    bench = Bench(store=store)
     run(bench.slots.acquire("org_1", "a"))
     assert not run(bench.slots.cancel("org_1", "a"))
-    assert run(MemoryStore.held(bench.gate.store, "org_1", NOW))[0].owner == "the next"  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it is underneath
+    listed = MemoryStore.charge(store, "org_1", TO_LIST, NOW)
+    assert run(listed).slots[0].owner == "the next"

@@ -6,6 +6,8 @@ import gc
 
 from lockgate import MemoryStore, Store, run
 from lockgate.clock import wall_clock
+from lockgate.core.leases import TO_LIST, to_acquire, to_release, to_renew
+from lockgate.core.ledger import Hit
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.stores.answers import Verdict
 from lockgate.testing import HandClock
@@ -79,13 +81,13 @@ def test_every_verb_uses_the_given_clock() -> None:
     assert admission.reading is not None
     assert admission.reading.now == NOW
     assert run(store.census()).counts == {"sha256": 1}
-    lease = run(store.acquire("org_1", "job", "me", 1, MINUTE)).lease
+    lease = run(store.charge("org_1", to_acquire("job", "me", 1, MINUTE))).slot
     assert lease is not None
     assert lease.deadline == NOW + MINUTE
     clock.now += DAY
     assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.EXPIRED
     assert run(store.census()).counts == {}
-    assert run(store.held("org_1")) == ()
+    assert run(store.charge("org_1", TO_LIST)).slots == ()
     revoked = run(store.revoke_if_live("org_1", key.id))
     assert revoked is not None
     assert revoked.revoked_at == NOW + DAY
@@ -94,10 +96,10 @@ def test_every_verb_uses_the_given_clock() -> None:
 def test_an_organization_without_slots_leaves_nothing() -> None:
     store = MemoryStore()
     for number in range(3):
-        run(store.acquire(f"org_{number}", "job", "me", 1, MINUTE, NOW))
-    run(store.release("org_0", "job", "me", NOW))
-    run(store.renew("org_1", "job", "me", MINUTE, NOW + MINUTE))
-    run(store.acquire("org_2", "other", "me", 0, MINUTE, NOW + MINUTE))
+        run(store.charge(f"org_{number}", to_acquire("job", "me", 1, MINUTE), NOW))
+    run(store.charge("org_0", to_release("job", "me"), NOW))
+    run(store.charge("org_1", to_renew("job", "me", MINUTE), NOW + MINUTE))
+    run(store.charge("org_2", to_acquire("other", "me", 0, MINUTE), NOW + MINUTE))
     assert len(store._budgets) == 0
 
 
@@ -115,7 +117,7 @@ def filled(keys: int, organizations: int) -> MemoryStore:
         run(store.insert(draft_of(made, organization, scopes=("a:b", "c:d")), None, NOW))
         run(store.admit(token_of(made), 1, BOOK, NOW + number))
         if number % 3 == 0:
-            run(store.hit(organization, FREE, 1, NOW + number + 1))
+            run(store.charge(organization, Hit(FREE, 1), NOW + number + 1))
     return store
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lockgate import Event, Plan, run
-from lockgate.core.limit_windows import LimitWindows
+from lockgate.core.ledger import Hit
 from lockgate.core.limits import Limit, windows_of
-from lockgate.core.sliding_window import Reading, Window, empty_state, hit
+from lockgate.core.sliding_window import Reading, empty_state, hit
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
@@ -171,14 +171,8 @@ class Charged:
         self.failure = failure
         self.costs: list[int] = []
 
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
+    async def charge(self, organization: str, action: Hit, now: int | None = None) -> Reading:
+        windows, cost, _ = action
         assert organization == "org_1"
         assert all(window.limit is None for window in windows)
         self.costs.append(cost)
@@ -188,7 +182,7 @@ class Charged:
 
 
 def flush(local: LocalLimits, store: Charged, now: int = NOW) -> list[int]:
-    run(local.flush("org_1", WINDOWS, store.hit, now))
+    run(local.flush("org_1", WINDOWS, store.charge, now))
     return store.costs
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from lockgate import Limit, MemoryStore, Plan, PlanBook, run
+from lockgate import Limit, Plan, PlanBook, run
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import bound
 from lockgate.core.sliding_window import Reading, Window
@@ -17,6 +18,7 @@ from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.resilience import local_limits
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
 from lockgate.stores.resilience.store import ResilientStore
+from tests.by_verbs import MemoryByVerbs
 from tests.patience import SECONDS
 
 from ..making import HandClock, draft_of, new_key, token_of
@@ -34,7 +36,7 @@ def named(*limits: Limit) -> LimitWindows:
     return found
 
 
-class Counting(MemoryStore):
+class Counting(MemoryByVerbs):
     """Counts calls, and may be away."""
 
     enforces_deadline = True
@@ -104,11 +106,11 @@ def test_a_refusal_by_a_named_limit_is_repeated_for_a_second_and_for_its_limits_
 
 def test_a_refused_hit_of_named_limits_is_repeated_by_its_fields() -> None:
     bench = Bench()
-    hit = bench.front.hit
-    readings = [run(hit("org_9", WINDOWS, 1, None, named(EXPORT))) for _ in range(6)]
+    charge, hit = bench.front.charge, Hit(WINDOWS, 1, named(EXPORT))
+    readings = [run(charge("org_9", hit)) for _ in range(6)]
     assert [reading.allowed for reading in readings] == [True] * 3 + [False] * 3
     assert bench.store.asked == 5  # The first refusal reads the change counter.
-    assert run(hit("org_9", WINDOWS, 1)).allowed
+    assert run(charge("org_9", Hit(WINDOWS, 1))).allowed
 
 
 @pytest.mark.parametrize("organization", ["org_1", "limit:" + "a" * 128])
@@ -117,32 +119,32 @@ def test_w15_named_limits_without_a_plan_are_decided_here_while_the_store_is_awa
 ) -> None:
     """So are those of addresses, and those that a gate inside another one adds."""
     bench = Bench()
-    hit = bench.front.hit
-    assert run(hit(organization, (), 1, NOW, named(EXPORT))).used == (1,)
+    charge, hit = bench.front.charge, Hit((), 1, named(EXPORT))
+    assert run(charge(organization, hit, NOW)).used == (1,)
     bench.store.away = True
-    readings = [run(hit(organization, (), 1, NOW, named(EXPORT))) for _ in range(3)]
+    readings = [run(charge(organization, hit, NOW)) for _ in range(3)]
     assert [(one.allowed, one.used) for one in readings] == [
         (True, (2,)),
         (True, (3,)),
         (False, (3,)),
     ]
-    assert run(hit(organization, WINDOWS, 1, NOW)).used == (1,) * 3
+    assert run(charge(organization, Hit(WINDOWS, 1), NOW)).used == (1,) * 3
     bench.store.away = False
     for _ in range(2):  # Each charges the store for what was admitted here.
-        run(hit(organization, (), 1, NOW, named(EXPORT)))
-    assert run(bench.store.peek(organization, (), NOW, named(EXPORT))).used == (4,)
-    run(hit(organization, WINDOWS, 1, NOW))
-    assert run(bench.store.peek(organization, WINDOWS, NOW)).used == (2,) * 3
+        run(charge(organization, hit, NOW))
+    assert run(bench.store.charge(organization, Peek((), named(EXPORT)), NOW)).used == (4,)
+    run(charge(organization, Hit(WINDOWS, 1), NOW))
+    assert run(bench.store.charge(organization, Peek(WINDOWS), NOW)).used == (2,) * 3
 
 
 def test_named_limits_without_a_plan_keep_what_is_known_of_the_plan_W15() -> None:
     bench = Bench()
     for _ in range(20):  # By any process.
-        run(bench.store.hit("org_1", WINDOWS, 1, NOW))
-    assert not run(bench.front.hit("org_1", WINDOWS, 1, NOW)).allowed
-    assert run(bench.front.hit("org_1", (), 1, NOW, named(EXPORT))).allowed
+        run(bench.store.charge("org_1", Hit(WINDOWS, 1), NOW))
+    assert not run(bench.front.charge("org_1", Hit(WINDOWS, 1), NOW)).allowed
+    assert run(bench.front.charge("org_1", Hit((), 1, named(EXPORT)), NOW)).allowed
     bench.store.away = True
-    assert not run(bench.front.hit("org_1", WINDOWS, 1, NOW)).allowed
+    assert not run(bench.front.charge("org_1", Hit(WINDOWS, 1), NOW)).allowed
 
 
 def local(mode: Fallback = "local", fleet: int = 1) -> LocalLimits:
@@ -181,8 +183,8 @@ def test_w15_made_up_names_push_out_no_counts_of_an_organization(
     assert (decided(limits, 25), decided(limits, 1, EXPORT)) == (20, 0)
     flood(limits)
     assert decided(limits, 5) == 0
-    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
-    assert run(store.peek("org_1", WINDOWS, NOW)).used == (20,) * 3
+    run(limits.flush("org_1", WINDOWS, store.charge, NOW))
+    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (20,) * 3
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -194,17 +196,17 @@ def test_w15_made_up_names_push_out_no_count_of_another_name(
     bench, victim, login = Bench(), subject(100), named(EXPORT)
     bench.store.away = is_away
     for _ in range(3):
-        assert run(bench.front.hit(victim, (), 1, NOW, login)).allowed
+        assert run(bench.front.charge(victim, Hit((), 1, login), NOW)).allowed
     for number in range(100):
-        run(bench.front.hit(subject(number), (), 1, NOW, login))
+        run(bench.front.charge(subject(number), Hit((), 1, login), NOW))
     bench.store.away = True
-    refused = run(bench.front.hit(victim, (), 1, NOW, login))
+    refused = run(bench.front.charge(victim, Hit((), 1, login), NOW))
     assert (refused.allowed, refused.used) == (False, (3,))
 
 
 def test_w15_the_latest_answer_of_the_store_limits_a_named_limit_as_well() -> None:
     limits, store = local(), Counting()
-    reading = run(store.hit("org_1", WINDOWS, 2, NOW, named(EXPORT)))
+    reading = run(store.charge("org_1", Hit(WINDOWS, 2, named(EXPORT)), NOW))
     limits.note("org_1", WINDOWS, reading, 2, NOW, named(EXPORT))
     assert decided(limits, 9, EXPORT) == 1
     assert decided(limits, 9, EXPORT) == 0
@@ -224,32 +226,32 @@ def test_a_recovered_store_is_charged_for_each_named_limit_by_itself() -> None:
     assert decided(limits, 2, *LIMITS) == 2
     assert decided(limits, 1, EXPORT) == 1
     assert decided(limits, 4) == 4
-    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
-    reading = run(store.peek("org_1", WINDOWS, NOW, named(*LIMITS)))
+    run(limits.flush("org_1", WINDOWS, store.charge, NOW))
+    reading = run(store.charge("org_1", Peek(WINDOWS, named(*LIMITS)), NOW))
     assert reading.used == (7, 7, 7, 3, 2)
-    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
-    assert run(store.peek("org_1", WINDOWS, NOW)).used == (7, 7, 7)
+    run(limits.flush("org_1", WINDOWS, store.charge, NOW))
+    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (7, 7, 7)
 
 
 def test_a_charge_of_a_named_limit_that_failed_is_kept() -> None:
     limits, store = local(), Counting()
     assert decided(limits, 2, EXPORT) == 2
     store.away = True
-    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
+    run(limits.flush("org_1", WINDOWS, store.charge, NOW))
     store.away = False
-    run(limits.flush("org_1", WINDOWS, store.hit, NOW))
-    assert run(store.peek("org_1", WINDOWS, NOW, named(EXPORT))).used == (2, 2, 2, 2)
+    run(limits.flush("org_1", WINDOWS, store.charge, NOW))
+    assert run(store.charge("org_1", Peek(WINDOWS, named(EXPORT)), NOW)).used == (2, 2, 2, 2)
 
 
 def test_a_session_is_limited_by_this_process_while_the_store_is_away() -> None:
     bench = Bench()
     bench.store.away = True
-    readings = [run(bench.front.hit("org_1", WINDOWS, 1, None, named(EXPORT))) for _ in range(5)]
+    readings = [run(bench.front.charge("org_1", Hit(WINDOWS, 1, named(EXPORT)))) for _ in range(5)]
     assert sum(reading.allowed for reading in readings) == 3
 
 
 def test_windows_of_a_limit_alone_leave_the_plan_as_it_is() -> None:
     store = Counting()
     alone: tuple[Window, ...] = ()
-    assert run(store.hit("org_1", alone, 3, NOW, named(EXPORT))).used == (3,)
-    assert run(store.peek("org_1", WINDOWS, NOW)).used == (0, 0, 0)
+    assert run(store.charge("org_1", Hit(alone, 3, named(EXPORT)), NOW)).used == (3,)
+    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (0, 0, 0)

@@ -16,7 +16,6 @@ from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import ChangeCommitted
 from lockgate.events import Events
-from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.resilience import older_leases
 from lockgate.stores.resilience.older_leases import (
@@ -29,6 +28,7 @@ from lockgate.stores.resilience.older_leases import (
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.rows import Commit, Outcome
 from lockgate.sync import run
+from tests.by_verbs import MemoryByVerbs
 from tests.servers import redis_server
 from tests.stores.making import draft_of, new_key, token_of
 
@@ -37,7 +37,7 @@ ENDED = OLDER._replace(units=0)
 NEWER = OLDER._replace(id="1" * 16)
 
 
-class Looked(MemoryStore):
+class Looked(MemoryByVerbs):
     """Answers each look at leases with the next of some readings, and counts them."""
 
     def __init__(self, readings: Sequence[QuotaLeases]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockgate import Event, Limit, MemoryStore, run
+from lockgate.core.ledger import Peek
 from lockgate.core.limits import bound
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.events import Events
@@ -25,11 +26,11 @@ def test_local_admissions_are_charged_to_their_period_alone_and_told_by_the_char
     assert (refused.allowed, refused.wait) == (False, 1)
     assert [event for event in told if event.name == "quota_threshold"] == []
 
-    run(local.flush("org_1", (), store.hit, MARCH))  # A period later it owes nothing.
-    assert run(store.peek("org_1", (), MARCH - 1, named)).used == (0,)
+    run(local.flush("org_1", (), store.charge, MARCH))  # A period later it owes nothing.
+    assert run(store.charge("org_1", Peek((), named), MARCH - 1)).used == (0,)
     for _ in range(9):
         local.decide("org_1", (), 1, MARCH, limits=named)
-    run(local.flush("org_1", (), store.hit, MARCH + DAY))
-    assert run(store.peek("org_1", (), MARCH + DAY, named)).used == (9,)
+    run(local.flush("org_1", (), store.charge, MARCH + DAY))
+    assert run(store.charge("org_1", Peek((), named), MARCH + DAY)).used == (9,)
     marks = [event.fields for event in told if event.name == "quota_threshold"]
     assert [(fields["share"], fields["used"]) for fields in marks] == [(80, 9)]

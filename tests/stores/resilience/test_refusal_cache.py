@@ -13,6 +13,7 @@ import pytest
 
 from lockgate import Plan, PlanBook
 from lockgate.core.bounded_dict import BoundedDict
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE, SECOND
 from lockgate.errors import StoreUnavailable
@@ -27,6 +28,7 @@ from lockgate.stores.resilience.refusal_cache import FRESH, Asked, RefusalCache
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.resilience.wrapping import Wrapper
 from lockgate.stores.rows import PLAN, Commit, Outcome, Read
+from tests.by_verbs import MemoryByVerbs
 
 from ..making import NOW, HandClock, draft_of, new_key, token_of
 from ..redis.backends import opened, stop_servers
@@ -54,7 +56,7 @@ class Seconds:
         return self.now
 
 
-class Counting(MemoryStore):
+class Counting(MemoryByVerbs):
     """Counts calls, and has a change counter as shared stores do."""
 
     def __init__(self, clock: HandClock) -> None:
@@ -212,7 +214,7 @@ async def test_w6_a_larger_cost_gets_a_later_retry_time(in_a_task: bool) -> None
         bench.later(10)
     for _ in range(2):
         assert (await bench.ask()).verdict is Verdict.LIMITED
-    theirs = await bench.store.hit("org_1", WINDOWS, 3)
+    theirs = await bench.store.charge("org_1", Hit(WINDOWS, 3))
     assert (await bench.ask(cost=3)).reading == theirs
     bench.later(theirs.wait / SECOND - 1)
     assert (await bench.ask(cost=3)).verdict is Verdict.LIMITED
@@ -469,15 +471,15 @@ async def test_a_session_is_refused_without_a_call_and_by_its_own_windows_only()
     bench = Bench()
     for _ in range(5):
         await bench.here.organization("org_1")
-        await bench.here.hit("org_1", WINDOWS, 1)
+        await bench.here.charge("org_1", Hit(WINDOWS, 1))
     bench.store.asked.clear()
     for _ in range(9):
         bench.later(0.01)
         assert await bench.here.organization("org_1") is None
-        reading = await bench.here.hit("org_1", WINDOWS, 1)
+        reading = await bench.here.charge("org_1", Hit(WINDOWS, 1))
         assert not reading.allowed
     assert bench.store.asked["hit"] == bench.store.asked["read"] == 0
-    assert (await bench.here.hit("org_1", BOOK.plan("wide", (), NOW).windows, 1)).allowed
+    assert (await bench.here.charge("org_1", Hit(BOOK.plan("wide", (), NOW).windows, 1))).allowed
 
 
 class Emptied(BoundedDict[str, Read[Organization]]):
@@ -511,7 +513,7 @@ async def test_an_entry_dropped_by_another_thread_is_read_from_the_store(
     bench = Bench()
     for _ in range(5):
         await bench.here.organization("org_1")
-        await bench.here.hit("org_1", WINDOWS, 1)
+        await bench.here.charge("org_1", Hit(WINDOWS, 1))
     refusals = bench.here.refusals
     monkeypatch.setattr(refusals, "plans", Emptied(looks, refusals.plans))
     assert await bench.here.organization("org_1") is None
@@ -525,7 +527,7 @@ async def test_an_entry_dropped_by_another_thread_is_read_from_the_store(
 async def test_a_cached_refusal_follows_the_clock_of_the_caller() -> None:
     bench = Bench()
     for _ in range(5):
-        await bench.here.hit("org_1", WINDOWS, 1, NOW)
+        await bench.here.charge("org_1", Hit(WINDOWS, 1), NOW)
     bench.store.asked.clear()
     for now, asked in (
         (NOW, 0),
@@ -533,7 +535,7 @@ async def test_a_cached_refusal_follows_the_clock_of_the_caller() -> None:
         (NOW - 1, 1),
         (NOW + MINUTE, 2),
     ):
-        await bench.here.hit("org_1", WINDOWS, 1, now)
+        await bench.here.charge("org_1", Hit(WINDOWS, 1), now)
         assert bench.store.asked["hit"] == asked
 
 
@@ -542,7 +544,7 @@ async def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     for number in range(100):
         for _ in range(5):
-            await bench.here.hit(f"org_{number}", WINDOWS, 1)
+            await bench.here.charge(f"org_{number}", Hit(WINDOWS, 1))
     assert len(bench.here.refusals.refusals) <= 20
 
 

@@ -23,14 +23,14 @@ from lockgate.events import Events
 from lockgate.options import KeyOptions, StoreOptions
 from lockgate.sessions import Session
 from lockgate.stores.base import Store
-from lockgate.stores.cached.base import CacheStore, PrimaryStore
 from lockgate.stores.resilience import store as resilient_store
 from lockgate.stores.resilience.circuit_breaker import FAILURES, CircuitBreaker, CircuitBreakers
 from lockgate.stores.resilience.deadlines import WARMING, Overdue, within
-from lockgate.stores.resilience.store import _URGENT, ResilientStore
+from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import upgrade
 from lockgate.stores.sql.tables import Tables
+from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 from tests.patience import SECONDS, SHORT, SLACK, answered
 from tests.servers import redis_server, shared
@@ -58,12 +58,6 @@ def abandoned() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-def test_every_verb_with_the_deadline_of_a_request_is_a_verb_of_a_store() -> None:
-    """A verb that is renamed must be renamed there, or it waits longer than a request may."""
-    kinds = Store, PrimaryStore, CacheStore
-    assert {verb for verb in _URGENT if not any(hasattr(k, verb) for k in kinds)} == set()
 
 
 class Bench:
@@ -368,7 +362,7 @@ def test_a_refusal_by_the_store_does_not_open_the_breaker(server: Any) -> None:
         assert "breaker_opened" not in made.names()
 
 
-class Slow(MemoryStore):
+class Slow(MemoryByVerbs):
     """A store of the host, without deadlines."""
 
     def __init__(self, io: Any, wait: Callable[[], Any]) -> None:
@@ -418,7 +412,7 @@ def test_d34_a_call_of_any_sync_store_is_left_behind_at_the_deadline() -> None:
 
 
 async def test_a_call_with_little_time_left_is_no_failure_of_the_store() -> None:
-    class Slow(MemoryStore):
+    class Slow(MemoryByVerbs):
         enforces_deadline = True
         asked = 0
 

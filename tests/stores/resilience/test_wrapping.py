@@ -22,8 +22,10 @@ def verbs(kind: type) -> set[str]:
     return {name for name in named if iscoroutinefunction(getattr(kind, name))}
 
 
+URGENT = {"admit", "admit_leased", "change_counter", "freshness", "now"}
 OPERATIONS = verbs(Directory) - verbs(KeyStore)
-VERBS = verbs(Store) - OPERATIONS
+VERBS = verbs(Store) - OPERATIONS - {"hit", "peek", "reset", "settle_leases"}
+VERBS -= {"quota_leases", "leases_in_use", "acquire", "renew", "release", "held", "hold"}
 
 
 class Noting(Wrapper):
@@ -31,7 +33,8 @@ class Noting(Wrapper):
         super().__init__(inner)
         self.passed: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
 
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+    async def pass_on(self, verb: str, urgent: bool, /, *args: Any, **kwargs: Any) -> Any:
+        self.urgent = urgent
         self.passed.append((verb, args, kwargs))
 
 
@@ -40,6 +43,7 @@ async def test_every_verb_of_the_contract_is_passed_on(verb: str) -> None:
     wrapper = Noting(MemoryStore())
     await getattr(wrapper, verb)(1, two=2)
     assert wrapper.passed == [(verb, (1,), {"two": 2})]
+    assert wrapper.urgent == (verb in URGENT)
 
 
 @pytest.mark.parametrize(

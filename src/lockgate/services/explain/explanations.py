@@ -9,6 +9,8 @@ from ...core.api_keys import ApiKey, KeyState
 from ...core.client_address import budget_of, read_address
 from ...core.imported_keys import ImportedToken
 from ...core.key_format import KeyFormat
+from ...core.leases import TO_LIST
+from ...core.ledger import LeasesOut, Peek
 from ...core.limit_windows import LimitWindows, ends_of
 from ...core.limits import Limit, bound, own_limits, windows_of
 from ...core.plans import SPANS, Organization, Plan, PlanBook
@@ -197,7 +199,7 @@ class Explanations:
             if not isinstance(failure, LockgateError):
                 unavailable(self._events, failure)
             counted = self._uncounted(at)
-        leases = await self._store.held(organization, now)
+        leases = (await self._store.charge(organization, TO_LIST, now)).slots
         ends = min((lease.deadline for lease in leases), default=None)
         return Explanation(
             organization,
@@ -228,7 +230,7 @@ class Explanations:
     ) -> _Counted:
         """Read the windows of the plan and the named limits, and judge the request by them."""
         temporary = dict(plan.ends)
-        whole = await self._store.peek(organization, plan.windows, now)
+        whole = await self._store.charge(organization, Peek(plan.windows), now)
         leased = await leases_of(self._store, organization, now)
         out = 0 if leased is None else leased.units
         windows: list[WindowExplanation] = []
@@ -281,7 +283,7 @@ class Explanations:
         alone = tuple(
             w._replace(limit=limit if i == index else None) for i, w in enumerate(windows)
         )
-        reading: Reading = await self._store.peek(organization, alone, now)
+        reading: Reading = await self._store.charge(organization, Peek(alone), now)
         used = reading.used[index]
         if window.limit is None:
             return WindowExplanation(window.name, None, used, None, None)
@@ -348,7 +350,7 @@ class Explanations:
             room = window._replace(limit=max(0, most - cost + 1))  # A peek has the cost 1.
             quotas = named.quotas[place : place + 1]
             alone = LimitWindows((limit.name,), (field,), (room,), quotas)
-            reading = await self._store.peek(owner, (), now, alone)
+            reading = await self._store.charge(owner, Peek((), alone), now)
             left = max(0, most - reading.used[0])
             until = reading.now + reading.wait if left < cost <= most else None
             if any(quotas):
@@ -429,7 +431,7 @@ class _Request(NamedTuple):
 
 async def leases_of(store: Store, organization: str, now: int | None) -> LeasesExplanation | None:
     """Return the quota leases of an organization that are out; None: there is none."""
-    leases = out(await store.quota_leases(organization, now))
+    leases = out(await store.charge(organization, LeasesOut(), now))
     if not leases:
         return None
     return LeasesExplanation(units_out(leases), max(lease.deadline for lease in leases))

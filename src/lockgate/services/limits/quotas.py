@@ -4,6 +4,7 @@ from typing import Final
 
 from ...clock import Clock
 from ...core.digests import Peppers
+from ...core.ledger import Hit, Peek
 from ...core.rate_limit_headers import rate_limit_exceeded
 from ...core.sliding_window import Reading, Window
 from ...errors import RateLimitExceeded
@@ -56,7 +57,7 @@ class Quota:
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):
-            reading = await self._store.peek(self._owner(name), self._windows, self._now())
+            reading = await self._store.charge(self._owner(name), Peek(self._windows), self._now())
         if not reading.allowed:
             raise self._exceeded(reading)
 
@@ -68,7 +69,8 @@ class Quota:
             StoreUnavailable: the store did not answer.
         """
         with asking(self._events):
-            reading = await self._store.hit(self._owner(name), self._windows, 1, self._now())
+            hit = Hit(self._windows, 1)
+            reading = await self._store.charge(self._owner(name), hit, self._now())
         if not reading.allowed:
             raise self._exceeded(reading)
         return reading.now

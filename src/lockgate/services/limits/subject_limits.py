@@ -9,6 +9,7 @@ from ...clock import Clock, wall_clock
 from ...core.client_address import network_of
 from ...core.digests import Peppers
 from ...core.hashed_windows import HashedWindows, RecentOwners
+from ...core.ledger import Hit
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, windows_of
 from ...core.rate_limit_headers import rate_limit_exceeded
@@ -115,8 +116,8 @@ class SubjectLimits:
             if shared:
                 named = windows_of(shared)
                 with asking(self._events):
-                    reading = await self._store.hit(
-                        owner, (), cost, None if clock is None else now, named
+                    reading = await self._store.charge(
+                        owner, Hit((), cost, named), None if clock is None else now
                     )
                 if not reading.allowed:
                     raise rate_limit_exceeded((), reading, cost, named.at(reading.now))

@@ -243,7 +243,7 @@ class Holds(Settlements):
         with asking(self._events):
             named = budgets(found).of(organization)
             look = Look(named, (units,) * len(named.fields), self._at_most)
-            answer = await self._store.hold(organization, look, self._now())
+            answer = await self._store.charge(organization, look, self._now())
         rows: list[BudgetUsage] = []
         for place, window in enumerate(named.at(answer.now).windows):
             wait = answer.waits[place]

@@ -137,7 +137,7 @@ class Settlements:
         if not hold.fields:  # No limit binds the caller.
             return HoldAnswer(done=True, now=0, deadline=0, used=(), units=())
         with asking(self._events):
-            answer = await self._store.hold(hold.organization, action, self._now())
+            answer = await self._store.charge(hold.organization, action, self._now())
         for count in answer.counts:
             quota, field = hold.quotas[count.place], hold.fields[count.place]
             window = Window(field, span_of(field), None, grain_of(0))

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from ...clock import Clock
 from ...core.key_format import KeyFormat
-from ...core.leases import Lease
+from ...core.leases import TO_LIST, Lease, lease_of, leases_of, to_acquire, to_release, to_renew
 from ...core.plans import ID_MAX_LENGTH, is_id
 from ...core.timestamps import DAY, SECOND
 from ...errors import (
@@ -101,9 +101,9 @@ class ConcurrencySlots:
         else:
             plan = await self._organizations.plan(organization)
         with asking(self._events):
-            lease, held, limit = await self._store.acquire(
-                organization, job, taker, plan.concurrent, span, self._now()
-            )
+            action = to_acquire(job, taker, plan.concurrent, span)
+            answer = await self._store.charge(organization, action, self._now())
+        lease, limit, held = lease_of(answer), plan.concurrent, answer.used[0]
         if lease is None:
             assert limit is not None, "what has no limit is never full"
             self._tell("slot_refused", organization, job, limit=limit, used=held)
@@ -131,7 +131,8 @@ class ConcurrencySlots:
         _check(organization, job, owner)
         span = self._span(seconds)
         with asking(self._events):
-            lease = await self._store.renew(organization, job, owner, span, self._now())
+            action = to_renew(job, owner, span)
+            lease = lease_of(await self._store.charge(organization, action, self._now()))
         if lease is None:
             raise self.loss(holder, job)
         return lease
@@ -146,12 +147,14 @@ class ConcurrencySlots:
         organization = _organization(holder)
         _check(organization, job, owner)
         with asking(self._events):
-            return await self._store.release(organization, job, owner, self._now())
+            action = to_release(job, owner)
+            return (await self._store.charge(organization, action, self._now())).done
 
     async def held(self, holder: Holder) -> tuple[Lease, ...]:
         """Return the organization's live leases, in the order in which they were taken."""
         with asking(self._events):
-            return await self._store.held(_organization(holder), self._now())
+            answer = await self._store.charge(_organization(holder), TO_LIST, self._now())
+        return leases_of(answer.slots)
 
     async def cancel(self, holder: Holder, job: str) -> bool:
         """Free the slot of a job, regardless of its owner; return False if the job holds no slot.

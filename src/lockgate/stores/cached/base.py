@@ -7,6 +7,7 @@ from ...core.api_keys import ApiKey
 from ...core.plans import Organization
 from ...core.timestamps import HOUR
 from ..base import Store
+from ..key_store import urgent
 
 COPIES_LAST: Final = HOUR
 """The longest life of a copy in a cache, in microseconds."""
@@ -22,6 +23,7 @@ class Changes(NamedTuple):
 class PrimaryStore(Store):
     """A store that keeps keys and plans while a :class:`CacheStore` serves admissions."""
 
+    @urgent
     @abstractmethod
     async def changes(self, since: int | None) -> Changes:
         """Return the change counter, and the organizations that changed after ``since``.
@@ -55,10 +57,12 @@ class CacheStore(Store):
         Reading it makes no call."""
         return None
 
+    @urgent
     @abstractmethod
     async def fill_token(self, organization: str) -> str:
         """Return the fill token of an organization; set a new one if it has none."""
 
+    @urgent
     @abstractmethod
     async def install(self, key: ApiKey, placed: Organization | None, fill_token: str) -> bool:
         """Keep copies of a key and its organization if the fill token still stands, atomically.
@@ -74,6 +78,7 @@ class CacheStore(Store):
         Its windows stay unchanged. Afterwards the change counter of the cache moves.
         """
 
+    @urgent
     @abstractmethod
     async def caught_up(self) -> int | None:
         """Return the change counter of the primary up to which the copies are right.
@@ -82,6 +87,7 @@ class CacheStore(Store):
         taken another's place since.
         """
 
+    @urgent
     @abstractmethod
     async def catch_up(self, before: int | None, change_counter: int) -> bool:
         """Record :meth:`caught_up` if it still is ``before``; return whether it was."""

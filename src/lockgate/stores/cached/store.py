@@ -4,17 +4,15 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from threading import current_thread, main_thread
 from time import monotonic
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from ...core.api_keys import KeyState, Position
-from ...core.changes import ChangeDraft
-from ...core.holds import HoldAction, HoldAnswer
+from ...core.holds import is_of_slots
 from ...core.key_format import Token
-from ...core.limit_windows import LimitWindows
+from ...core.ledger import Action, Hit, Reset
 from ...core.limits import Limit
 from ...core.plans import PlanBook
-from ...core.quota_leases import LeaseRequest, QuotaLeases, Settlement
-from ...core.sliding_window import Reading, Window
+from ...core.quota_leases import LeaseRequest
 from ...errors import ConfigurationError
 from ...events import Events
 from ...sync import loop_runs, run
@@ -39,6 +37,8 @@ from ..runtime.process_hooks import at_process_end, ends_without_hooks, logger
 from ..usage_buffer import UsageBuffer
 from .base import CacheStore, PrimaryStore
 from .revocation import Copies
+
+A = TypeVar("A")
 
 CACHE_SHARE: Final = 0.6
 """Share of a request's deadline that the cache has; the rest is for the primary after a failure."""
@@ -161,47 +161,18 @@ class CachedStore(Wrapper):
     ) -> Admission:
         return await self.admit(token, cost, plans, now, address, lease=lease)
 
-    async def settle_leases(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        settled: Sequence[Settlement],
-        now: int | None = None,
-    ) -> None:
-        await self.cache.settle_leases(organization, windows, settled, now)
-
-    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
-        return await self.cache.quota_leases(organization, now)
-
-    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
-        return await self.cache.leases_in_use(organization, now)
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        if is_of_slots(action):
+            return await self.primary.charge(owner, action, now)
+        asked: object = action
+        if isinstance(asked, Reset):
+            # The primary counts no window, and has the change log: first there, so none is missing.
+            await self.primary.charge(owner, action, now)
+            return cast(A, await self.cache.charge(owner, Reset()))
+        return await self.cache.charge(owner, action, now)
 
     def recalls(self) -> AsyncGenerator[str | None]:
         return self.cache.recalls()
-
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        return await self.cache.hit(organization, windows, cost, now, limits)
-
-    async def peek(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        return await self.cache.peek(organization, windows, now, limits)
-
-    async def hold(
-        self, organization: str, action: HoldAction, now: int | None = None
-    ) -> HoldAnswer:
-        return await self.cache.hold(organization, action, now)
 
     async def ready(self) -> None:
         is_main = current_thread() is main_thread()
@@ -229,17 +200,6 @@ class CachedStore(Wrapper):
 
     async def freshness(self) -> Freshness:
         return await self.cache.freshness()
-
-    async def reset(
-        self,
-        organization: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        # The primary counts no window, and has the change log: first there, so none is missing.
-        await self.primary.reset(organization, now, change=change)
-        await self.cache.reset(organization)
 
     async def read(
         self,
@@ -362,11 +322,12 @@ class CachedStore(Wrapper):
         if placed is not None and not at and placed.has_temporary_limits:
             at = await self.primary.now()
         plan = plans.plan_of(placed, at)
-        charged = key.organization, plan.windows, cost, now
         named = limits_of(limits, plan, key, at)
         if failure is None or self._limits is None:
-            reading = await self.cache.hit(*charged, named)
+            hit = Hit(plan.windows, cost, named)
+            reading = await self.cache.charge(key.organization, hit, now)
         else:
+            charged = key.organization, plan.windows, cost, now
             reading = self._limits.fall_back(failure, *charged, token.handle, named)
         named = named and named.at(reading.now, key.organization)
         if not reading.allowed:

@@ -15,11 +15,10 @@ from ...core.holds import HoldAction
 from ...core.key_format import Token
 from ...core.key_search import KeySearch
 from ...core.ledger import Action, Hit, HitLeased, LeasesOut, Peek, Reset
-from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, OwnLimits, bound
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest
-from ...core.sliding_window import Reading, Window
+from ...core.sliding_window import Reading
 from ...core.usage_history import UsageHistory
 from ...core.usage_marks import Marks, marked
 from ..answers import (
@@ -422,32 +421,18 @@ class MemoryStore(Charges, Store):
         with reading_state(owner.organization, "its usage history"):
             return UsageHistory.decode(value)
 
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        # Requests make this call: by way of charge() it takes half as long again.
-        with self._lock:
-            now = self._clock() if now is None else now
-            if limits is not None:
-                return self._windows.hit_limited(organization, windows, limits, now, cost)
-            return self._windows.hit(organization, windows, now, cost)
-
     async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
         with self._lock:
             now = self._clock() if now is None else now
             return cast(A, self._charge(owner, action, now))
 
     def _charge(self, owner: str, action: object, now: int) -> object:
-        match action:
-            case Hit(windows, cost, None):
+        if isinstance(action, Hit):  # First, and without a pattern: requests make this call.
+            windows, cost, limits = action
+            if limits is None:
                 return self._windows.hit(owner, windows, now, cost)
-            case Hit(windows, cost, LimitWindows() as limits):
-                return self._windows.hit_limited(owner, windows, limits, now, cost)
+            return self._windows.hit_limited(owner, windows, limits, now, cost)
+        match action:
             case Peek() | HitLeased():
                 return self._windows.charge(owner, action, action.limits, now)
             case LeasesOut():

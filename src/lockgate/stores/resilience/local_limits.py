@@ -16,6 +16,7 @@ from ...clock import Clock, wall_clock
 from ...core.bounded_dict import BoundedDict
 from ...core.hashed_windows import HashedWindows
 from ...core.holds import HoldAnswer, Take
+from ...core.ledger import Hit
 from ...core.limit_windows import LimitWindows, by_limit
 from ...core.plans import ID_MAX_LENGTH
 from ...core.sliding_window import Reading, Window
@@ -31,8 +32,8 @@ Fallback = Literal["local", "open", "closed"]
 """The limits while the store is away: ``local`` windows, no limits (``open``), or no admission
 (``closed``)."""
 
-Hit = Callable[..., Awaitable[Reading]]
-"""The type of :meth:`Store.hit <lockgate.stores.base.Store.hit>`."""
+Charge = Callable[[str, Hit, int | None], Awaitable[Reading]]
+"""Charges a store: :meth:`Store.charge <lockgate.stores.base.LedgerStore.charge>` of a hit."""
 
 _ORGANIZATIONS_AT_MOST: Final = 10_000
 _SETTLED: Final = object()
@@ -279,7 +280,7 @@ class LocalLimits:
         self,
         organization: str,
         windows: tuple[Window, ...],
-        hit: Hit,
+        charge: Charge,
         now: int | None = None,
     ) -> None:
         """Charge a store that answers again for the local admissions of an organization.
@@ -290,7 +291,7 @@ class LocalLimits:
         Args:
             organization: the organization's id.
             windows: the windows of its plan; empty: only named limits are charged.
-            hit: the store's ``hit``. A charge of unknown outcome is not repeated (D33).
+            charge: charges the store. A charge of unknown outcome is not repeated (D33).
             now: the instant in microseconds; None: by the clock.
         """
         counts = self._of(organization)
@@ -312,36 +313,37 @@ class LocalLimits:
                 counts.owing[organization] = None
             owed_windows.limits.remove(organization)
         if owed := min(used, default=0):
-            await self._charge(hit, organization, windows, owed, now)
+            await self._charge(charge, organization, windows, owed, now)
         for limits, used in due:
             if owed := min(used):
-                await self._charge(hit, organization, (), owed, now, _any_number(limits))
+                await self._charge(charge, organization, (), owed, now, _any_number(limits))
 
-    async def flush_of(self, handle: str, hit: Hit, now: int | None = None) -> None:
+    async def flush_of(self, handle: str, charge: Charge, now: int | None = None) -> None:
         """Charge a store that answers again for the organization of a key, as :meth:`flush`."""
         known = self._by_handle.get(handle)
         if known is not None and known[0] not in self.away:
-            await self.flush(*known, hit, now)
+            await self.flush(*known, charge, now)
 
     async def _charge(
         self,
-        hit: Hit,
+        charge: Charge,
         organization: str,
         windows: tuple[Window, ...],
         owed: int,
         now: int | None,
-        *limits: LimitWindows,
+        limits: LimitWindows | None = None,
     ) -> None:
         """Charge the store for local admissions, or keep them for the next time."""
         try:
-            reading = await hit(organization, _unlimited(windows), owed, now, *limits)
-            for one in (one for one in limits if one.quotas):
-                present = one.at(reading.now, organization)
+            hit = Hit(_unlimited(windows), owed, limits)
+            reading = await charge(organization, hit, now)
+            if limits is not None and limits.quotas:
+                present = limits.at(reading.now, organization)
                 tell_quotas(self._events, organization, present, reading.used, owed)
         except StoreUnavailable:
             with self._lock:
                 instant = self._clock() if now is None else now
-                self._owe(organization, windows, instant, owed, *limits)
+                self._owe(organization, windows, instant, owed, limits)
         except Exception as failure:
             if not is_outage(failure):
                 raise

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from ...core.ledger import LeasesOut
 from ...core.quota_leases import QuotaLeases
 from ...core.timestamps import SECOND
 from ...sync import pause
@@ -83,7 +84,7 @@ async def leases_ended(
         noted: the leases at the change and later ones, as it read them; empty: it has not.
         took: seconds that the change took, at least a round trip.
     """
-    leases, *later = noted or (await store.quota_leases(organization),)
+    leases, *later = noted or (await store.charge(organization, LeasesOut()),)
     older = {lease.id for lease in leases}
     if not older or any(older.isdisjoint(lease.id for lease in left) for left in later):
         return
@@ -94,5 +95,6 @@ async def leases_ended(
     while (left := until - elapsing_clock()) > 0:
         await pause(min(seconds, left / SECOND))
         seconds = min(_SLOWER * seconds, longest)
-        if older.isdisjoint(lease.id for lease in await store.leases_in_use(organization)):
+        in_use = await store.charge(organization, LeasesOut(in_use=True))
+        if older.isdisjoint(lease.id for lease in in_use):
             return

@@ -11,22 +11,22 @@ It lets requests use a store that may hang or fail (D28, D34, G4). Each call pas
    key fails closed: without the store it cannot be verified.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from ...core.api_keys import Position
 from ...core.bounded_dict import BoundedDict
-from ...core.holds import HoldAction, HoldAnswer, Take
+from ...core.holds import HoldAction, HoldAnswer, Take, is_of_slots
 from ...core.key_format import Token
-from ...core.limit_windows import LimitWindows
+from ...core.ledger import Action, Hit, called, is_urgent, voids
 from ...core.limits import Limit
 from ...core.plans import Organization, PlanBook
 from ...core.quota_leases import LeaseRequest
-from ...core.sliding_window import Reading, Window
+from ...core.sliding_window import Reading
 from ...errors import ConfigurationError, LockgateError
 from ...events import Events
 from ...metrics import StoreCall
@@ -56,19 +56,12 @@ from .older_leases import LEASES_OUT, leases_ended, noted_leases
 from .refusal_cache import RefusalCache
 from .wrapping import Wrapper, passed
 
-UNHURRIED: Final = 5.0
-"""Seconds for a call that admits no request, such as a long list."""
+A = TypeVar("A")
 
-_URGENT: Final = frozenset(
-    {
-        *("admit", "hit", "peek", "change_counter", "freshness", "now"),
-        *("acquire", "renew", "release", "held", "hold", "settle_leases"),
-        *("changes", "fill_token", "install", "caught_up", "catch_up"),
-    }
-)
-"""Verbs that requests wait for, beside reading an index that :attr:`is_urgent
-<lockgate.stores.rows.Index.is_urgent>`. They have the deadline and count for the breaker. The other
-verbs have :data:`UNHURRIED` and only obey the breaker: a slow long list is no sign of an outage."""
+UNHURRIED: Final = 5.0
+"""Seconds for a call that no request waits for. It only obeys the breaker: a slow long list is no
+sign of an outage."""
+
 _LATE: Final = (
     "%s did not answer %s: see whether its server hangs, is overloaded, waits for a lock or cannot "
     "be reached, and whether this machine is overloaded; if it is only slow, give the gate a "
@@ -129,7 +122,7 @@ class ResilientStore(Wrapper):
         self._limits = limits
         self._counting = limits if counts else None
         """The local limits if they count the admissions of keys; otherwise None."""
-        self._hit: Final = partial(self.pass_on, "hit")
+        self._charge: Final = partial(self._urgent, "charge")
         self._seen = BoundedDict[str, Read[Organization]](_SEEN_AT_MOST)
         """Plans of the organizations of sessions, for the time when the store is away."""
         self._deadline = deadline
@@ -181,7 +174,7 @@ class ResilientStore(Wrapper):
                     return refused
                 started_at = monotonic()
             if counting is not None and counting.owing:
-                await counting.flush_of(token.handle, self._hit, now)
+                await counting.flush_of(token.handle, self._charge, now)
             if until <= started_at:
                 raise Overdue
             trying = breaker.enter() if breaker.failures else False
@@ -218,7 +211,7 @@ class ResilientStore(Wrapper):
             ):
                 counting.note(key.organization, plan.windows, reading, cost, now, named)
                 if counting.owing:
-                    await counting.flush(key.organization, plan.windows, self._hit, now)
+                    await counting.flush(key.organization, plan.windows, self._charge, now)
         finally:
             UNTIL.reset(outside)
         if self._metrics.times_calls:
@@ -236,50 +229,54 @@ class ResilientStore(Wrapper):
     ) -> Admission:
         return await self.admit(token, cost, plans, now, address, lease=lease)
 
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        asked: object = action
+        if isinstance(asked, Hit):
+            return cast(A, await self._hit(owner, asked, now))
+        if isinstance(asked, HoldAction) and not is_of_slots(asked):
+            return cast(A, await self._hold(owner, asked, now))
+        call = self._urgent if is_urgent(action) else self._unhurried
+        try:
+            return cast(A, await call("charge", owner, action, now))
+        finally:
+            if voids(action):
+                self.refusals.forget()
+
+    async def _hit(self, owner: str, action: Hit, now: int | None) -> Reading:
         refusals, local = self.refusals, self._limits
+        windows, cost, limits = action
         with within(self._seconds()):
-            refused = await refusals.repeat_hit(organization, windows, cost, now, limits)
+            refused = await refusals.repeat_hit(owner, windows, cost, now, limits)
             if refused is not None:
                 self._metrics.repeated_refusals += 1
                 return refused
             asked = refusals.asked()
             try:
-                charged = organization, windows, cost, now, limits
-                reading: Reading = await self.pass_on("hit", *charged)
+                reading: Reading = await self._charge(owner, action, now)
             except Exception as failure:
                 if local is None:
                     raise
-                return local.fall_back(failure, organization, windows, cost, now, limits=limits)
-            await refusals.learn_hit(organization, windows, cost, now, reading, asked, limits)
+                return local.fall_back(failure, owner, windows, cost, now, limits=limits)
+            await refusals.learn_hit(owner, windows, cost, now, reading, asked, limits)
             if local is not None:
-                local.note(organization, windows, reading, cost, now, limits)
+                local.note(owner, windows, reading, cost, now, limits)
                 if local.owing or local.others_owing:
-                    await local.flush(organization, windows, self._hit, now)
+                    await local.flush(owner, windows, self._charge, now)
             return reading
 
-    async def hold(
-        self, organization: str, action: HoldAction, now: int | None = None
-    ) -> HoldAnswer:
+    async def _hold(self, owner: str, action: HoldAction, now: int | None) -> HoldAnswer:
         local = self._limits
         if local is not None and local.holds.has(action.id):
-            return local.holds.decide(organization, action, now)
+            return local.holds.decide(owner, action, now)
         try:
-            answer: HoldAnswer = await self.pass_on("hold", organization, action, now)
+            answer: HoldAnswer = await self._charge(owner, action, now)
         except Exception as failure:
             if local is None or not isinstance(action, Take) or not is_outage(failure):
                 raise
-            return local.hold(failure, organization, action, now)
+            return local.hold(failure, owner, action, now)
         if local is not None:
-            local.answered(organization)
-            local.holds.note(organization, action, answer)
+            local.answered(owner)
+            local.holds.note(owner, action, answer)
         return answer
 
     async def read(
@@ -327,16 +324,8 @@ class ResilientStore(Wrapper):
         ended = leases_ended(self, commit.owner, noted, monotonic() - began)
         return await after_commit(outcome, commit.owner, LEASES_OUT, ended)
 
-    async def reset(self, *args: Any, **kwargs: Any) -> None:
-        try:
-            await self.pass_on("reset", *args, **kwargs)
-        finally:
-            self.refusals.forget()
-
-    async def pass_on(self, verb: str, *args: Any, **kwargs: Any) -> Any:
-        if verb in _URGENT:
-            return await self._urgent(verb, *args, **kwargs)
-        return await self._unhurried(verb, *args, **kwargs)
+    async def pass_on(self, verb: str, urgent: bool, /, *args: Any, **kwargs: Any) -> Any:
+        return await (self._urgent if urgent else self._unhurried)(verb, *args, **kwargs)
 
     async def _unhurried(self, verb: str, *args: Any, **kwargs: Any) -> Any:
         """Make a call that no request waits for."""
@@ -359,13 +348,14 @@ class ResilientStore(Wrapper):
             try:
                 value = await self._reach(getattr(self.inner, verb), args, kwargs)
             except BaseException as failure:
-                self._judge(verb, failure, trying, started_at, until)
+                self._judge(_told(verb, args), failure, trying, started_at, until)
                 raise
         breaker.succeeded(trying)
         if self.patience.until > started_at:
             self.patience.answered()
         if self._metrics.times_calls:
-            self._metrics.call(StoreCall(self.system, verb, monotonic() - started_at))
+            call = StoreCall(self.system, _told(verb, args), monotonic() - started_at)
+            self._metrics.call(call)
         return value
 
     def _judge(
@@ -422,6 +412,11 @@ class ResilientStore(Wrapper):
         return self._threads.do(lambda: run(call(*args, **kwargs)))
 
 
+def _told(verb: str, args: Sequence[Any]) -> str:
+    """Return what metrics call a call: a charge by its action."""
+    return called(args[1]) if verb == "charge" else verb
+
+
 class ResilientPrimary(ResilientStore, PrimaryStore):
     """A resilient store with the verbs of a primary store."""
 
@@ -439,7 +434,7 @@ class ResilientCache(ResilientStore, CacheStore):
 
     async def forget(self, organization: str) -> None:
         try:
-            await self.pass_on("forget", organization)
+            await self._unhurried("forget", organization)
         finally:
             self.refusals.forget()
 
