@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockgate import PUBLIC, Gate, MemoryStore, Principal, Refusal, Rule, run
 from lockgate.asgi import GateMiddleware
+from lockgate.core.ledger import Hit
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import (
     ConfigurationError,
@@ -578,7 +579,7 @@ async def test_a_start_that_an_application_sends_to_all_shows_each_caller_its_ow
     async def one(organization: str, requests: int) -> None:
         key = bench.key(organization=organization)
         windows = bench.gate.plans.default.windows
-        await bench.gate.store.hit(organization, windows, requests, bench.clock.now)
+        await bench.gate.store.charge(organization, Hit(windows, requests), bench.clock.now)
 
         async def send(message: Message) -> None:
             await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 
 from lockgate import PUBLIC, ConfigurationError, Gate, Principal, Rule, run, starlette
 from lockgate.asgi import GateMiddleware as AsgiGate
+from lockgate.core.ledger import Peek
 from lockgate.fastapi import requires as fastapi_requires
 from lockgate.flask import protect, requires
 from lockgate.wsgi import GateMiddleware as WsgiGate
@@ -171,7 +172,7 @@ def test_flask_cost_of_a_view_method_is_charged_or_an_error_D31(gate: Gate) -> N
         protect(app, gate)
         bearer = {"Authorization": f"Bearer {key}"}
         answered = app.test_client().post("/jobs", headers=bearer)
-        used = run(gate.store.peek("org_1", plan.windows)).used[0]
+        used = run(gate.store.charge("org_1", Peek(plan.windows))).used[0]
         done.append((answered.status_code, used) == (200, 3))
 
 

@@ -16,6 +16,7 @@ from lockgate.core.budgets import SLOTS, UNUSED, Budget
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.ledger import Hit
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
@@ -27,6 +28,7 @@ from lockgate.errors import KeyLimitReached
 from lockgate.stores.answers import Admission, Page, Removal, Rows, Usage, UsageBatch, Verdict
 from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.testing.checks import PARTS, Part
+from tests.by_verbs import MemoryByVerbs
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND
@@ -37,7 +39,7 @@ def gap() -> None:
     time.sleep(0.002)
 
 
-class Mutant(MemoryStore):
+class Mutant(MemoryByVerbs):
     """Right until a subclass makes its mistake; admits verb by verb, so that each one shows."""
 
     killed_by: ClassVar[Collection[str]] = frozenset()
@@ -922,7 +924,7 @@ class ChargesElsewhere(Mutant):
             organization = admission.key.organization
             at = await self.now() if now is None else now
             plan = plans.plan_of(await self.organization(organization), at)
-            await self.hit(organization, plan.windows, cost, now)
+            await self.charge(organization, Hit(plan.windows, cost), now)
         return admission
 
 

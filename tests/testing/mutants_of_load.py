@@ -12,7 +12,8 @@ from typing import Any, ClassVar, cast
 
 from lockgate.core.accounts import Account
 from lockgate.core.api_keys import ApiKey, Position
-from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.leases import TO_LIST, Lease, SlotReading
+from lockgate.core.ledger import Peek
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Cells, Reading, empty_state, hit, peek
 from lockgate.stores.answers import LogPage, Page, Usage, UsageBatch
@@ -87,7 +88,7 @@ class DropsTheLastOfABatch(Batching):
             return
         *others, last = batch
         await super().charge_all(others)
-        last.reading = await self.peek(last.organization, last.windows, last.now)
+        last.reading = await self.charge(last.organization, Peek(last.windows), last.now)
 
 
 class ChargesEqualHitsOnce(Batching):
@@ -178,7 +179,7 @@ class BatchesOfSixtyFour(Batching):
     async def charge_all(self, batch: Sequence[Hit]) -> None:
         await super().charge_all(batch[: self.most])
         for one in batch[self.most :]:
-            one.reading = await self.peek(one.organization, one.windows, one.now)
+            one.reading = await self.charge(one.organization, Peek(one.windows), one.now)
 
 
 class BatchesOfEight(BatchesOfSixtyFour):
@@ -339,7 +340,7 @@ class CountsAHundred(Mutant):
         span: int,
         now: int | None = None,
     ) -> SlotReading:
-        held = len(await self.held(organization, now))
+        held = len((await self.charge(organization, TO_LIST, now)).slots)
         free = None if limit is not None and min(held, 100) < limit else limit
         reading = await super().acquire(organization, job, owner, free, span, now)
         return reading._replace(limit=limit)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from lockgate import Store
+from lockgate.core.ledger import Hit
 from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement, out
 from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import Reading
@@ -251,7 +252,9 @@ class CountsASettlementTwice(LeaseMutant):
         await super().settle_leases(organization, windows, settled, now)
         for one in settled:
             if one.id not in known and one.used:
-                await self.hit(organization, windows, sum(units for _, units in one.used), now)
+                await self.charge(
+                    organization, Hit(windows, sum(units for _, units in one.used)), now
+                )
 
 
 class SettlesOfAllOrganizations(LeaseMutant):

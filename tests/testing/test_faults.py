@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Gate, MemoryStore, run
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.answers import OutcomeUnknown
@@ -21,8 +22,8 @@ def test_a_lost_reply_is_an_error_of_a_call_that_took_effect() -> None:
     store = FaultyStore(MemoryStore())
     store.fail("hit", "lost reply")
     with pytest.raises(OutcomeUnknown):
-        run(store.hit("org_1", WINDOWS, 1, NOW))
-    assert run(store.hit("org_1", WINDOWS, 1, NOW)).used[0] == 2
+        run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
+    assert run(store.charge("org_1", Hit(WINDOWS, 1), NOW)).used[0] == 2
     assert store.injected == [("hit", "lost reply")]
 
 
@@ -31,8 +32,8 @@ def test_a_timeout_is_an_error_of_a_call_that_was_not_made() -> None:
     store.fail("hit", "timeout", times=2)
     for _ in range(2):
         with pytest.raises(TimeoutError):
-            run(store.hit("org_1", WINDOWS, 1, NOW))
-    assert run(store.hit("org_1", WINDOWS, 1, NOW)).used[0] == 1
+            run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
+    assert run(store.charge("org_1", Hit(WINDOWS, 1), NOW)).used[0] == 1
 
 
 def test_a_stale_read_is_the_answer_of_the_same_call_before() -> None:
@@ -52,8 +53,8 @@ def test_a_cancelled_call_took_effect() -> None:
     store = FaultyStore(MemoryStore())
     store.fail("hit", "cancellation")
     with pytest.raises(asyncio.CancelledError):
-        run(store.hit("org_1", WINDOWS, 1, NOW))
-    assert run(store.peek("org_1", WINDOWS, NOW)).used[0] == 1
+        run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
+    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used[0] == 1
 
 
 def test_faults_at_random_are_the_same_for_the_same_seed() -> None:
@@ -62,7 +63,7 @@ def test_faults_at_random_are_the_same_for_the_same_seed() -> None:
         store, answers = FaultyStore(MemoryStore(), rate=0.3, seed=seed), list[str]()
         for _ in range(40):
             try:
-                run(store.hit("org_1", WINDOWS, 1, NOW))
+                run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
                 answers.append("answered")
             except (OutcomeUnknown, TimeoutError) as error:
                 answers.append(type(error).__name__)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.stores.answers import OutcomeUnknown
 from lockgate.testing import Broken, Event, Recorder, Undecided, assert_linearizable
@@ -115,6 +116,6 @@ def test_a_call_that_the_store_could_not_answer_may_have_taken_effect() -> None:
             raise OutcomeUnknown("no reply")
 
     recorder = Recorder(Fails())
-    run(recorder.store.hit("org_1", WINDOWS, 1, NOW))
+    run(recorder.store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert recorder.history[0].lost
     assert_linearizable(recorder.history)

@@ -15,7 +15,7 @@ import pytest
 from lockgate import MemoryStore, PlanBook, Store, run
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import Token
-from lockgate.core.leases import SlotReading
+from lockgate.core.leases import TO_LIST, SlotReading
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
@@ -98,7 +98,10 @@ class SlotsUnlocked(RecordStore):
         span: int,
         now: int | None = None,
     ) -> SlotReading:
-        full = limit is not None and len(await self.held(organization, now)) >= limit
+        full = (
+            limit is not None
+            and len((await self.charge(organization, TO_LIST, now)).slots) >= limit
+        )
         gap()
         reading = await super().acquire(
             organization, job, owner, limit if full else None, span, now

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate import ConfigurationError, Gate, Limit, MemoryStore, Plan, run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import FREE
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import RateLimitExceeded
@@ -24,7 +25,7 @@ def test_a_simulation_equals_the_answers_of_a_store(plan: Plan, trace: list[Arri
     simulation = simulate(plan, trace)
     for outcome in simulation.outcomes:
         at, cost = outcome.arrival
-        assert run(store.hit("org_1", plan.windows, cost, at)) == outcome.reading
+        assert run(store.charge("org_1", Hit(plan.windows, cost), at)) == outcome.reading
     assert len(simulation.admitted) + len(simulation.refused) == len(trace)
     for window, usage in zip(plan.windows, simulation.windows(), strict=True):
         if window.limit is not None:

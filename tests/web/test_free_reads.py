@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockgate import Gate, Plan, PlanBook, Refusal, Registration, Rule, UsageHistory, run
+from lockgate.core.ledger import Peek
 from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import StoreError
@@ -147,7 +148,7 @@ def test_reads_leave_the_windows_of_every_store_as_they_are(url: str, drive: Dri
     key = drive(one.keys.create("org_1", "ci"))
     drive(one.authenticate(key.text, cost=2))
     windows = one.plans.default.windows
-    before = drive(two.store.peek("org_1", windows))
+    before = drive(two.store.charge("org_1", Peek(windows)))
     for gate in (one, two):
         guard = Guard(gate)
         for path in (STATUS, KEYS, f"{KEYS}/{key.key.id}", STATUS):
@@ -155,7 +156,7 @@ def test_reads_leave_the_windows_of_every_store_as_they_are(url: str, drive: Dri
             assert entry.measured is not None
             assert entry.measured[1].used == (2, 2, 2)
             assert entry.measured[1].remaining == 3
-    after = drive(one.store.peek("org_1", windows))
+    after = drive(one.store.charge("org_1", Peek(windows)))
     assert after.used == before.used == (2, 2, 2)
     # All that was left is still there, and not one unit more.
     drive(two.authenticate(key.text, cost=3))
@@ -209,4 +210,4 @@ def test_reads_go_on_by_local_limits_while_the_windows_are_away(mode: Any, code:
             found = "in"
         assert found == code
     store.is_away = False
-    assert run(gate.store.peek("org_1", SMALL.default.windows)).used == (2, 2, 2)
+    assert run(gate.store.charge("org_1", Peek(SMALL.default.windows))).used == (2, 2, 2)

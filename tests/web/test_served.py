@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 
 from lockgate import PUBLIC, Rule, run
 from lockgate.asgi import GateMiddleware
+from lockgate.core.ledger import Hit
 from lockgate.core.timestamps import MINUTE
 from lockgate.starlette import error_handlers, operations, requires
 from tests.patience import LEISURELY
@@ -173,7 +174,7 @@ def test_d32_a_spent_window_refuses_the_handshake(
     key = service.bench.key("*", organization="org_spent")
     windows = service.bench.gate.plans.default.windows
     now = service.bench.clock.now
-    run(service.bench.gate.store.hit("org_spent", windows, 1000, now))
+    run(service.bench.gate.store.charge("org_spent", Hit(windows, 1000), now))
     with pytest.raises(InvalidStatus) as caught:
         connect(url(address, "/echo"), additional_headers=bearer(key), **LEISURELY).__enter__()
     response = caught.value.response

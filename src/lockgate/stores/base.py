@@ -368,7 +368,7 @@ class Store(Directory, LedgerStore, WindowStore, SlotStore, HoldStore):
             return refusal or UNKNOWN
         plan = plans.plan_of(await self.organization(key.organization), at)
         named = limits_of(limits, plan, key, at)
-        reading = await self.hit(key.organization, plan.windows, cost, now, named)
+        reading = await self.charge(key.organization, Hit(plan.windows, cost, named), now)
         named = named and named.at(reading.now, key.organization)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading, named)

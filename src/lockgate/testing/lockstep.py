@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
 from ..core.api_keys import ApiKey
-from ..core.holds import HoldAnswer, Look, Renew, Settle, Take
-from ..core.leases import SlotReading
+from ..core.holds import HoldAction, HoldAnswer, Look, Renew, Settle, Take, is_of_slots
+from ..core.ledger import called
 from ..core.sliding_window import Reading
 from ..stores.answers import Admission, Verdict
 from ..stores.base import Store
@@ -80,15 +80,14 @@ def diagnose(call: Call, expected: object, got: object) -> str:
         return _of_reading(expected, got)
     if isinstance(expected, ApiKey) and isinstance(got, ApiKey):
         return _of_key(expected, got)
-    if isinstance(expected, SlotReading) and isinstance(got, SlotReading):
-        if expected.lease and got.lease:
-            return "L6"
-        return "L1" if got.lease else "L2"
     if isinstance(expected, HoldAnswer) and isinstance(got, HoldAnswer):
-        return _of_hold(call, expected, got)
+        action = call.arguments[1]
+        if is_of_slots(action):
+            return _of_slot(action, expected, got)
+        return _of_hold(action, expected, got)
     if call.verb == "insert" and expected == Raised("HandleTaken"):
         return "D3"
-    return _BY_VERB[call.verb]
+    return _BY_VERB[called(call.arguments[1]) if call.verb == "charge" else call.verb]
 
 
 def _of_admission(expected: Admission, got: object) -> str:
@@ -131,8 +130,17 @@ def _of_reading(expected: Reading, got: object) -> str:
     return "W6" if reading.wait != expected.wait else "W14"
 
 
-def _of_hold(call: Call, expected: HoldAnswer, got: HoldAnswer) -> str:
-    action = call.arguments[1]
+def _of_slot(action: HoldAction, expected: HoldAnswer, got: HoldAnswer) -> str:
+    if isinstance(action, Take):
+        if expected.slots and got.slots:
+            return "L6"
+        return "L1" if got.slots else "L2"
+    if isinstance(action, Look):
+        return "L3"
+    return "L4" if isinstance(action, Renew) else "L5"
+
+
+def _of_hold(action: HoldAction, expected: HoldAnswer, got: HoldAnswer) -> str:
     if got.now != expected.now:
         return "W12"
     if got.done != expected.done:
@@ -175,16 +183,16 @@ _BY_VERB = {
     "remove_ended": "D45",
     "census": "K9",
     "search": "K1",
+    "hit": "W14",
+    "peek": "W14",
     "reset": "W2",
-    "settle_leases": "H3",
-    "quota_leases": "H1",
-    "leases_in_use": "K4",
+    "hitleased": "H3",
+    "leasesout": "H1",
+    "take": "H1",
+    "settle": "H3",
+    "renew": "H2",
+    "look": "H1",
     "organizations": "D25",
-    "hold": "H1",
-    "acquire": "L1",
-    "renew": "L4",
-    "release": "L5",
-    "held": "L3",
     "organization": "D25",
     "put_organization": "D25",
     "change_log": "D44",

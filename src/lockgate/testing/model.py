@@ -5,38 +5,21 @@ It uses the rules of ``core`` with the time as an argument, so that stores can b
 step, and a search can return to an earlier world.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Final, NamedTuple
 
-from ..core import leases as slots
 from ..core.accounts import Account, AccountDraft, last_use
 from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
-from ..core.budgets import Budget
 from ..core.changes import Change, ChangeDraft, plan_fields
 from ..core.digests import Digest
-from ..core.holds import HoldAction, HoldAnswer, apply, changed
 from ..core.key_format import Token
 from ..core.key_search import KeySearch
-from ..core.leases import Lease, Leases, SlotReading
-from ..core.limit_hits import changed_fields, crowded, hit_limited, peek_limited
-from ..core.limit_windows import LimitWindows
+from ..core.ledger import Action, HitLeased, Ledger, change_of
 from ..core.limits import Limit
 from ..core.plans import Organization, PlanBook
-from ..core.quota_leases import (
-    LeaseRequest,
-    QuotaLeases,
-    Settlement,
-    current,
-    hit_leased,
-    live,
-    lowered,
-    peek_leased,
-    until_settled,
-)
-from ..core.reservations import Reservation
+from ..core.quota_leases import LeaseRequest
 from ..core.row_seals import counted_account, counted_key, tally
-from ..core.sliding_window import Cells, Reading, State, Window, empty_state
 from ..errors import HandleTaken, KeyLimitReached
 from ..stores.answers import (
     REFUSED_BY_STATE,
@@ -63,28 +46,24 @@ class World(NamedTuple):
 
     keys: Mapping[str, ApiKey] = {}
     """By handle."""
-    windows: Mapping[str, State] = {}
+    ledgers: Mapping[str, Ledger] = {}
     """By organization, like the rest."""
-    leases: Mapping[str, Leases] = {}
     organizations: Mapping[str, Organization] = {}
     accounts: Mapping[str, Account] = {}
     removed: Mapping[str, None] = {}
     """Handles of removed keys."""
     changes: Mapping[str, tuple[Change, ...]] = {}
     """By organization, the oldest first."""
-    limits: Mapping[tuple[str, str], Cells] = {}
-    """The cells of named limits, by organization and field."""
-    budgets: Mapping[tuple[str, str], Budget] = {}
-    """The budgets of holds, by organization and field."""
-    quota_leases: Mapping[str, QuotaLeases] = {}
-    """The quota leases by organization, those past their deadline included until a call counts
-    them."""
     batches: Mapping[str, int] = {}
     """The number of the latest batch of usage, by writer."""
 
     def fingerprint(self) -> object:
         """A hashable value, equal for equal worlds."""
         return tuple(frozenset(part.items()) for part in self)
+
+    def ledger(self, owner: str) -> Ledger:
+        """Return the ledger of an organization, or of other windows."""
+        return self.ledgers.get(owner, Ledger(owner))
 
     def of(self, organization: str) -> list[ApiKey]:
         """Return the keys of an organization, in any order."""
@@ -100,7 +79,7 @@ def expect(world: World, call: Call) -> tuple[Any, World]:
         return raised(error), world
 
 
-_DATED_BY_CHANGE: Final = frozenset({"put_organization", "reset"})
+_DATED_BY_CHANGE: Final = frozenset({"put_organization"})
 """Verbs whose ``now`` is that of the change record alone."""
 _UNDATED: Final = "without now it goes by the store's clock, which the model does not have"
 
@@ -242,84 +221,10 @@ def census(world: World, now: int) -> tuple[Census, World]:
     return Census(tally(rows), None), world
 
 
-def hit(
-    world: World,
-    organization: str,
-    windows: tuple[Window, ...],
-    cost: int,
-    now: int,
-    limits: LimitWindows | None = None,
-) -> tuple[Reading, World]:
-    if limits is None:
-        reading, _, world = _hit_leased(world, organization, windows, cost, now, None)
-        return reading, world
-    _, world = settle_leases(world, organization, windows, (), now)
-    before = _state(world, organization, windows)
-    leases = _quota_leases(world, organization, windows)
-    limits = limits.at(now, organization)
-    cells = _cells(world, organization, limits)
-    room = crowded(cells, sum(owner == organization for owner, _ in world.limits))
-    left = lowered(windows, leases)
-    reading, after, kept = hit_limited(before, left, cells, limits.windows, now, cost, room)
-    changed = changed_fields(limits, cells, kept)
-    fields = {(organization, field): new for field, new in changed}
-    world = world._replace(limits={**world.limits, **fields})
-    return until_settled(reading, leases), _with_windows(world, organization, windows, after)
-
-
-def peek(
-    world: World,
-    organization: str,
-    windows: tuple[Window, ...],
-    now: int,
-    limits: LimitWindows | None = None,
-) -> tuple[Reading, World]:
-    state = _state(world, organization, windows)
-    leases = _quota_leases(world, organization, windows)
-    if limits is None:
-        return peek_leased(state, leases, windows, now), world
-    state, leases = current(state, leases, windows, now)
-    limits = limits.at(now, organization)
-    cells = _cells(world, organization, limits)
-    reading = peek_limited(state, lowered(windows, leases), cells, limits.windows, now)
-    return until_settled(reading, leases), world
-
-
-def settle_leases(
-    world: World,
-    organization: str,
-    windows: tuple[Window, ...],
-    settled: Sequence[Settlement],
-    now: int,
-) -> tuple[None, World]:
-    leases = _quota_leases(world, organization, windows)
-    if not leases:
-        return None, world
-    before = _state(world, organization, windows)
-    state, leases = current(before, leases, windows, now, settled)
-    return None, _with_quota_leases(world, organization, windows, state, leases)
-
-
-def quota_leases(world: World, organization: str, now: int) -> tuple[QuotaLeases, World]:
-    return live(world.quota_leases.get(organization, ()), now), world
-
-
-def reset(
-    world: World, organization: str, now: int = 0, *, change: ChangeDraft | None = None
-) -> tuple[None, World]:
-    others = {id: state for id, state in world.windows.items() if id != organization}
-    limits = {place: cells for place, cells in world.limits.items() if place[0] != organization}
-    budgets = {place: one for place, one in world.budgets.items() if place[0] != organization}
-    world = world._replace(windows=others, limits=limits, budgets=budgets)
-    return None, _logged(world, organization, change, now)
-
-
-def hold(world: World, organization: str, action: HoldAction, now: int) -> tuple[HoldAnswer, World]:
-    before = [world.budgets.get((organization, field)) for field in action.fields]
-    kept = sum(owner == organization for owner, _ in world.budgets)
-    answer, after = apply(action, before, now, kept)
-    new = {(organization, field): one for field, one in changed(action, before, after)}
-    return answer, world._replace(budgets={**world.budgets, **new})
+def charge(world: World, owner: str, action: Action[Any], now: int) -> tuple[Any, World]:
+    answer, ledger = action.apply(world.ledger(owner), now)
+    world = world._replace(ledgers={**world.ledgers, owner: ledger})
+    return answer, _logged(world, owner, change_of(action), now)
 
 
 def search(world: World, wanted: KeySearch, limit: int) -> tuple[FoundKeys, World]:
@@ -338,32 +243,6 @@ def organizations(world: World, limit: int, now: int) -> tuple[FoundOrganization
         placed, latest = world.organizations.get(id), max(used, default=None)
         found.append(OrganizationSummary(id, placed, len(live), latest))
     return FoundOrganizations(found, None), world
-
-
-def acquire(
-    world: World, organization: str, job: str, owner: str, limit: int | None, span: int, now: int
-) -> tuple[SlotReading, World]:
-    before = world.leases.get(organization, ())
-    reading, after = slots.acquire(before, job, owner, limit, now, span)
-    return reading, _with_leases(world, organization, after)
-
-
-def renew(
-    world: World, organization: str, job: str, owner: str, span: int, now: int
-) -> tuple[Lease | None, World]:
-    before = world.leases.get(organization, ())
-    lease, after = slots.renew(before, job, owner, now, span)
-    return lease, _with_leases(world, organization, after)
-
-
-def release(world: World, organization: str, job: str, owner: str, now: int) -> tuple[bool, World]:
-    before = world.leases.get(organization, ())
-    freed, after = slots.release(before, job, owner, now)
-    return freed, _with_leases(world, organization, after)
-
-
-def held(world: World, organization: str, now: int) -> tuple[Leases, World]:
-    return slots.live(world.leases.get(organization, ()), now), world
 
 
 def organization(world: World, id: str) -> tuple[Organization | None, World]:
@@ -430,12 +309,8 @@ def _admit(
         return Admission(Verdict.ELSEWHERE, key), world
     plan = plans.plan_of(world.organizations.get(key.organization), now)
     named = limits_of(limits, plan, key, now)
-    charged, lease = (key.organization, plan.windows), None
-    if named is None:
-        reading, lease, world = _hit_leased(world, *charged, cost, now, request)
-    else:
-        _, world = settle_leases(world, *charged, request.settled if request else (), now)
-        reading, world = hit(world, *charged, cost, now, named)
+    hit = HitLeased(plan.windows, cost, request, named)
+    (reading, lease), world = charge(world, key.organization, hit, now)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading, named), world
     key = _used(key, 1, now)
@@ -573,19 +448,9 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "remove_ended": remove_ended,
     "change_log": change_log,
     "census": census,
-    "hit": hit,
-    "peek": peek,
-    "reset": reset,
-    "settle_leases": settle_leases,
-    "quota_leases": quota_leases,
-    "leases_in_use": quota_leases,  # In lockstep no settlement is under way.
+    "charge": charge,
     "search": search,
     "organizations": organizations,
-    "hold": hold,
-    "acquire": acquire,
-    "renew": renew,
-    "release": release,
-    "held": held,
     "organization": organization,
     "put_organization": put_organization,
     "admit": admit,
@@ -624,56 +489,6 @@ def _logged(world: World, organization: str, change: ChangeDraft | None, now: in
 
 def _with_key(world: World, key: ApiKey) -> World:
     return world._replace(keys={**world.keys, key.handle: key})
-
-
-def _state(world: World, organization: str, windows: tuple[Window, ...]) -> State:
-    return (world.windows.get(organization) or empty_state(windows)) if windows else ()
-
-
-def _with_windows(
-    world: World, organization: str, windows: tuple[Window, ...], state: State
-) -> World:
-    return world._replace(windows={**world.windows, organization: state}) if windows else world
-
-
-def _hit_leased(
-    world: World,
-    organization: str,
-    windows: tuple[Window, ...],
-    cost: int,
-    now: int,
-    request: LeaseRequest | None,
-) -> tuple[Reading, Reservation | None, World]:
-    state = _state(world, organization, windows)
-    leases = _quota_leases(world, organization, windows)
-    reading, state, leases, lease = hit_leased(state, leases, windows, now, cost, request)
-    return reading, lease, _with_quota_leases(world, organization, windows, state, leases)
-
-
-def _quota_leases(world: World, organization: str, windows: tuple[Window, ...]) -> QuotaLeases:
-    """Return the leases that count in a plan's windows; none, if named limits alone are charged."""
-    return world.quota_leases.get(organization, ()) if windows else ()
-
-
-def _with_quota_leases(
-    world: World,
-    organization: str,
-    windows: tuple[Window, ...],
-    state: State,
-    leases: QuotaLeases,
-) -> World:
-    world = _with_windows(world, organization, windows, state)
-    if leases == _quota_leases(world, organization, windows):
-        return world
-    return world._replace(quota_leases={**world.quota_leases, organization: leases})
-
-
-def _cells(world: World, organization: str, limits: LimitWindows) -> list[Cells | None]:
-    return [world.limits.get((organization, field)) for field in limits.fields]
-
-
-def _with_leases(world: World, organization: str, leases: Leases) -> World:
-    return world._replace(leases={**world.leases, organization: leases})
 
 
 def _with_account(world: World, one: Account) -> World:

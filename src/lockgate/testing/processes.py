@@ -18,6 +18,8 @@ from typing import Any, Final, Self, TypeAlias
 from zlib import crc32
 
 from ..core.api_keys import KeyDetails
+from ..core.leases import TO_LIST
+from ..core.ledger import Hit, Reset
 from ..core.plans import Organization
 from ..core.timestamps import HOUR, SECOND
 from ..errors import ConfigurationError
@@ -366,9 +368,9 @@ async def _changes(store: Store, workers: Sequence[Worker]) -> None:
 
 async def _resets(store: Store, workers: Sequence[Worker]) -> None:
     """A reset moves the change counter, by which other processes forget refusals."""
-    await store.hit("org_4", OPEN.windows, 1)
+    await store.charge("org_4", Hit(OPEN.windows, 1))
     before = asked(workers, "change_counter")
-    await store.reset("org_4")
+    await store.charge("org_4", Reset())
     _see_moved(before, asked(workers, "change_counter"), "a reset")
 
 
@@ -413,7 +415,7 @@ async def _slots(store: Store, workers: Sequence[Worker], lasts: int, organizati
     if taken != SLOTS:
         said = f"{taken} leases were given out by {PROCESSES} processes; the limit is {SLOTS}."
         raise Broken("L1" if taken > SLOTS else "L2", said)
-    live = len(await store.held(organization))
+    live = len((await store.charge(organization, TO_LIST)).slots)
     if live != SLOTS:
         raise Broken("L3", f"{SLOTS} leases were given out by processes, and {live} are held.")
 

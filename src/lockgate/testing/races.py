@@ -12,6 +12,8 @@ from ..core.api_keys import KeyDetails, KeyDraft
 from ..core.changes import Actor, ChangeDraft
 from ..core.digests import Digest
 from ..core.holds import Look, Renew, Settle, Take, budgets
+from ..core.leases import to_acquire, to_release
+from ..core.ledger import Hit, LeasesOut, Peek, settling
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, PlanBook
@@ -113,7 +115,7 @@ async def _accounts(store: Store, rows: Rows) -> None:
 
 async def _leases(store: Store, rows: Rows) -> None:
     for name in rows.names:
-        await store.acquire(name, "job", "me", None, HOUR, rows.now)
+        await store.charge(name, to_acquire("job", "me", None, HOUR), rows.now)
 
 
 def _all_alike(what: str) -> Judge:
@@ -212,7 +214,7 @@ async def _rotate(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
 
 
 async def _release(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
-    return await store.release(rows.names[turn], "job", "me", rows.now)
+    return (await store.charge(rows.names[turn], to_release("job", "me"), rows.now)).done
 
 
 def _of(*limits: Limit) -> LimitWindows:
@@ -236,17 +238,17 @@ def _hold_id(number: int) -> str:
 
 async def _hold(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
     taken = _taken(_TOKENS, turn * RACERS + index, _HELD)
-    return (await store.hold(rows.names[turn], taken, rows.now)).done
+    return (await store.charge(rows.names[turn], taken, rows.now)).done
 
 
 async def _holds(store: Store, rows: Rows) -> None:
     for turn, name in enumerate(rows.names):
-        await store.hold(name, _taken(_TOKENS, turn, _HELD), rows.now)
+        await store.charge(name, _taken(_TOKENS, turn, _HELD), rows.now)
 
 
 async def _settle_hold(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
     settled = Settle(_hold_id(turn), _TOKENS.fields, (index + 1,))
-    return (await store.hold(rows.names[turn], settled, rows.now)).done
+    return (await store.charge(rows.names[turn], settled, rows.now)).done
 
 
 async def _hold_settled(store: Store, rows: Rows, turns: Result) -> str | None:
@@ -264,7 +266,7 @@ async def _renew_hold(store: Store, rows: Rows, turn: int, index: int) -> Outcom
     done = 0
     for step in range(_RENEWALS):  # Each to another deadline, so that each is a change.
         renewed = Renew(_hold_id(turn), _TOKENS.fields, HOUR + _RENEWALS * index + step + 1)
-        done += (await store.hold(rows.names[turn], renewed, rows.now)).done
+        done += (await store.charge(rows.names[turn], renewed, rows.now)).done
     return done
 
 
@@ -283,14 +285,14 @@ async def _unlike(
 ) -> str | None:
     """Return what a budget counts, unless that is ``used`` and it has no hold."""
     look = Look(limits, (1,), ROUNDS)
-    answer = await store.hold(rows.names[turn], look, rows.now)
+    answer = await store.charge(rows.names[turn], look, rows.now)
     if (answer.used, answer.units) == ((used,), (0,)):
         return None
     return f"{answer.used[0]} units are counted and {answer.units[0]} held"
 
 
 async def _hit_quota(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
-    reading = await store.hit(rows.names[turn], (), _COST, rows.now, _CREDITS)
+    reading = await store.charge(rows.names[turn], Hit((), _COST, _CREDITS), rows.now)
     present = _CREDITS.at(reading.now)
     return _told(crossed.share for crossed in quota_crossings(present, reading.used, _COST))
 
@@ -298,13 +300,13 @@ async def _hit_quota(store: Store, rows: Rows, turn: int, _: int) -> Outcome:
 async def _held_quotas(store: Store, rows: Rows) -> None:
     for name in rows.names:
         for index in range(RACERS):
-            await store.hold(name, _taken(_HELD_CREDITS, index, _COST), rows.now)
+            await store.charge(name, _taken(_HELD_CREDITS, index, _COST), rows.now)
 
 
 async def _settle_quota(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
     limits = _HELD_CREDITS
     settled = Settle(_hold_id(index), limits.fields, (_COST,), limits.quotas)
-    counts = (await store.hold(rows.names[turn], settled, rows.now)).counts
+    counts = (await store.charge(rows.names[turn], settled, rows.now)).counts
     windows = (Window("month", DAY, limits.marks[0], 0),)
     return _told(
         crossed.share
@@ -327,7 +329,7 @@ async def _marks_told(store: Store, rows: Rows, turns: Result) -> str | None:
 
 async def _quotas_hit(store: Store, rows: Rows, turns: Result) -> str | None:
     for name in rows.names:
-        used = (await store.peek(name, (), rows.now, _CREDITS)).used
+        used = (await store.charge(name, Peek((), _CREDITS), rows.now)).used
         if used != (RACERS * _COST,):
             return f"{used} is counted where {RACERS * _COST} is right"
     return await _marks_told(store, rows, turns)
@@ -341,7 +343,8 @@ async def _quotas_settled(store: Store, rows: Rows, turns: Result) -> str | None
 
 
 async def _acquire(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
-    return bool((await store.acquire(rows.names[turn], f"{index}", "me", 1, HOUR, rows.now)).lease)
+    action = to_acquire(f"{index}", "me", 1, HOUR)
+    return (await store.charge(rows.names[turn], action, rows.now)).done
 
 
 async def _remove_unclaimed(store: Store, rows: Rows, _: int, __: int) -> Outcome:
@@ -388,11 +391,11 @@ async def _uses(store: Store, rows: Rows) -> object:
 
 
 async def _hit(store: Store, rows: Rows, _: int, __: int) -> Outcome:
-    return (await store.hit(rows.names[0], minute(None), 1, rows.now)).used[0]
+    return (await store.charge(rows.names[0], Hit(minute(None), 1), rows.now)).used[0]
 
 
 async def _hits(store: Store, rows: Rows) -> object:
-    return (await store.peek(rows.names[0], minute(None), rows.now)).used[0]
+    return (await store.charge(rows.names[0], Peek(minute(None)), rows.now)).used[0]
 
 
 async def _put(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
@@ -419,7 +422,7 @@ async def _grant(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
 
 async def _granted(store: Store, rows: Rows, turns: Result) -> str | None:
     told = {id for turn in turns for id in turn}
-    out = {lease.id for lease in await store.quota_leases(rows.names[0], rows.now)}
+    out = {lease.id for lease in await store.charge(rows.names[0], LeasesOut(), rows.now)}
     if None in told or len(told) < RACERS * ROUNDS:
         return f"of {RACERS * ROUNDS} leases of a plan without a limit these were granted: {told}"
     if out != told:
@@ -436,19 +439,19 @@ async def _grants(store: Store, rows: Rows) -> None:
 
 async def _settle(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
     used = Settlement(_lease_id(turn, index), ((rows.now, 1),))
-    await store.settle_leases(rows.names[0], OPEN.windows, [used], rows.now)
+    await store.charge(rows.names[0], settling(OPEN.windows, [used]), rows.now)
     return None
 
 
 async def _settled(store: Store, rows: Rows, turns: Result) -> str | None:
-    if out := await store.quota_leases(rows.names[0], rows.now):
+    if out := await store.charge(rows.names[0], LeasesOut(), rows.now):
         return f"{RACERS * ROUNDS} leases were settled, and {len(out)} of them are still out"
     # One unit for the admission with which each lease was granted, and one used of it.
     return await _sums_to(_charged, 2 * RACERS * ROUNDS)(store, rows, turns)
 
 
 async def _charged(store: Store, rows: Rows) -> object:
-    return (await store.peek(rows.names[0], OPEN.windows, rows.now)).used[0]
+    return (await store.charge(rows.names[0], Peek(OPEN.windows), rows.now)).used[0]
 
 
 def _lease_id(turn: int, index: int) -> str:

@@ -18,6 +18,9 @@ from ..core.changes import Action, Actor, ActorKind, ChangeDraft
 from ..core.digests import Digest
 from ..core.holds import Look, Renew, Settle, Take, budgets
 from ..core.key_format import NewKey
+from ..core.leases import TO_LIST, to_acquire, to_release, to_renew
+from ..core.ledger import Action as LedgerAction
+from ..core.ledger import Hit, LeasesOut, Peek, Reset, settling
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, Plan, PlanBook
 from ..core.quota_leases import LeaseRequest, Settlement
@@ -134,6 +137,9 @@ class StoreMachine(RuleBasedStateMachine):
     def _call(self, verb: str, *arguments: Any, **options: Any) -> None:
         self._drive(self._witness.see(Call(verb, arguments, tuple(options.items()))))
 
+    def _charge(self, organization: str, action: LedgerAction[Any]) -> None:
+        self._call("charge", organization, action, self.now)
+
     def _change(self, action: Action, kind: ActorKind | None) -> dict[str, ChangeDraft]:
         """Return the argument ``change`` of a verb; empty for some calls and without a log."""
         if kind is None or "changes" not in self.parts:
@@ -176,7 +182,7 @@ class StoreMachine(RuleBasedStateMachine):
     def hit(self, organization: str, plan: Plan, cost: int, times: int) -> None:
         """Charge calls."""
         for _ in range(times):
-            self._call("hit", organization, plan.windows, cost, self.now)
+            self._charge(organization, Hit(plan.windows, cost))
 
     @precondition(needs("limits"))
     @rule(organization=ORGANIZATION, plan=PLAN, limits=LIMITS, which=WHICH, times=st.integers(1, 4))
@@ -187,15 +193,15 @@ class StoreMachine(RuleBasedStateMachine):
         windows = () if which == 4 else plan.windows
         named = bound(limits, self._keys[which][1].id)
         for _ in range(times):
-            self._call("hit", organization, windows, which % 3 + 1, self.now, named)
-        self._call("peek", organization, plan.windows, self.now, named)
+            self._charge(organization, Hit(windows, which % 3 + 1, named))
+        self._charge(organization, Peek(plan.windows, named))
 
     @precondition(needs("limits"))
     @rule(organization=ORGANIZATION, change=CHANGE)
     def reset(self, organization: str, change: ActorKind | None) -> None:
         """Empty the windows and the named limits of an organization."""
         options = self._change("windows_reset", change)
-        self._call("reset", organization, self.now, **options)
+        self._charge(organization, Reset(options.get("change")))
         self._read_log(organization)
 
     @precondition(needs("holds"))
@@ -212,7 +218,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Take a hold, or find the one of this id that is out."""
         if (named := bound(limits, self._keys[which][1].id)) is not None:
             taken = Take(HOLDS[which], budgets(named), (units,) * len(named.fields), span, 3)
-            self._call("hold", organization, taken, self.now)
+            self._charge(organization, taken)
 
     @precondition(needs("holds"))
     @rule(
@@ -236,9 +242,9 @@ class StoreMachine(RuleBasedStateMachine):
             fields, quotas = named.fields, named.quotas
             if renewed is not None:
                 renewal = Renew(HOLDS[which], fields, renewed, quotas)
-                self._call("hold", organization, renewal, self.now)
+                self._charge(organization, renewal)
             settled = Settle(HOLDS[which], fields, (used,) * len(fields), quotas)
-            self._call("hold", organization, settled, self.now)
+            self._charge(organization, settled)
 
     @precondition(needs("holds"))
     @rule(organization=ORGANIZATION, limits=LIMITS, which=WHICH, units=st.integers(1, 6))
@@ -246,13 +252,13 @@ class StoreMachine(RuleBasedStateMachine):
         """Read budgets, of which some may be new."""
         if (named := bound(limits, self._keys[which][1].id)) is not None:
             look = Look(budgets(named), (units,) * len(named.fields), 3)
-            self._call("hold", organization, look, self.now)
+            self._charge(organization, look)
 
     @precondition(needs("windows"))
     @rule(organization=ORGANIZATION, plan=PLAN)
     def peek(self, organization: str, plan: Plan) -> None:
         """Read the status."""
-        self._call("peek", organization, plan.windows, self.now)
+        self._charge(organization, Peek(plan.windows))
 
     @precondition(needs("slots"))
     @rule(organization=ORGANIZATION, job=JOB, owner=OWNER, limit=LIMIT, span=SPAN)
@@ -260,20 +266,20 @@ class StoreMachine(RuleBasedStateMachine):
         self, organization: str, job: str, owner: str, limit: int | None, span: int
     ) -> None:
         """Acquire a slot for a job."""
-        self._call("acquire", organization, job, owner, limit, span, self.now)
+        self._charge(organization, to_acquire(job, owner, limit, span))
 
     @precondition(needs("slots"))
     @rule(organization=ORGANIZATION, job=JOB, owner=OWNER, span=SPAN)
     def renew(self, organization: str, job: str, owner: str, span: int) -> None:
         """Renew the lease of a job."""
-        self._call("renew", organization, job, owner, span, self.now)
+        self._charge(organization, to_renew(job, owner, span))
 
     @precondition(needs("slots"))
     @rule(organization=ORGANIZATION, job=JOB, owner=OWNER)
     def release(self, organization: str, job: str, owner: str) -> None:
         """Release the slot of a job."""
-        self._call("release", organization, job, owner, self.now)
-        self._call("held", organization, self.now)
+        self._charge(organization, to_release(job, owner))
+        self._charge(organization, TO_LIST)
 
     @precondition(needs("keys"))
     @rule(which=WHICH, cap=st.none() | st.integers(1, 2), change=CHANGE)
@@ -546,22 +552,22 @@ class StoreMachine(RuleBasedStateMachine):
     ) -> None:
         """Admit a request that asks for a lease, and may settle one."""
         key, draft = self._keys[which]
-        out = self._witness.world.quota_leases.get(draft.organization, ())
+        out = self._witness.world.ledger(draft.organization).leases
         if any(one.id == LEASES[lease] for one in out):
             units = 0  # The ids of leases are random: none comes twice.
         ended = () if settled is None else (self._settlement(settled, used),)
         request = LeaseRequest(LEASES[lease], units, span, ended)
         self._call("admit_leased", self._mint.token(key), cost, plans, request, self.now)
-        self._call("quota_leases", draft.organization, self.now)
+        self._charge(draft.organization, LeasesOut())
 
     @precondition(needs("quota_leases"))
     @rule(organization=ORGANIZATION, plan=PLAN, settled=WHICH, used=USED)
     def settle_lease(self, organization: str, plan: Plan, settled: int, used: list[int]) -> None:
         """Settle a lease that may be unknown, and look at those that are out."""
         ended = [self._settlement(settled, used)]
-        self._call("settle_leases", organization, plan.windows, ended, self.now)
-        self._call("quota_leases", organization, self.now)
-        self._call("peek", organization, plan.windows, self.now)
+        self._charge(organization, settling(plan.windows, ended))
+        self._charge(organization, LeasesOut())
+        self._charge(organization, Peek(plan.windows))
 
     def _settlement(self, which: int, ago: list[int]) -> Settlement:
         """Return the end of a lease of which a unit was used at each of these times ago."""

@@ -13,6 +13,7 @@ from time import sleep
 from traceback import format_exception
 from typing import Any, Final
 
+from ..core.leases import to_acquire
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..errors import HandleTaken, KeyLimitReached
@@ -90,7 +91,7 @@ async def _take(
 
     async def one() -> str:
         job = f"job {index} {next(jobs)}"
-        lease = (await store.acquire(organization, job, "me", limit, lasts)).lease
+        lease = (await store.charge(organization, to_acquire(job, "me", limit, lasts))).slot
         return "taken" if lease else "refused"
 
     return await _by_callers(store, one)

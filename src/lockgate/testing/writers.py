@@ -12,6 +12,8 @@ from ..core.changes import Actor, ChangeDraft
 from ..core.digests import Digest
 from ..core.holds import Look, Settle, Take, budgets
 from ..core.key_search import KeySearch
+from ..core.leases import TO_LIST, to_acquire, to_release, to_renew
+from ..core.ledger import Hit, LeasesOut, Peek, Reset
 from ..core.limits import Limit, bound
 from ..core.plans import Organization, PlanBook
 from ..core.quota_leases import LEAST, LONGEST, LeaseRequest, Settlement
@@ -326,28 +328,28 @@ class _OfCounts:
 
         async def take(store: Store, turn: int) -> object:
             job = f"{owner} {turn}"
-            taken = (await store.acquire(id, job, owner, None, HOUR, now)).lease
-            if taken is None or await store.renew(id, job, owner, 2 * HOUR, now) is None:
-                return False
+            for action in (to_acquire(job, owner, None, HOUR), to_renew(job, owner, 2 * HOUR)):
+                if not (await store.charge(id, action, now)).done:
+                    return False
             before = f"{owner} {turn - 1}"
-            return turn == 1 or await store.release(id, before, owner, now)
+            return turn == 1 or (await store.charge(id, to_release(before, owner), now)).done
 
         async def held(store: Store) -> object:
-            leases = await store.held(id, now)
-            return [(lease.job, lease.deadline) for lease in leases if lease.owner == owner]
+            leases = (await store.charge(id, TO_LIST, now)).slots
+            return [(lease.id, lease.deadline) for lease in leases if lease.owner == owner]
 
         return Writer(
-            *("acquire", "slots", "L3", take),
-            (Read("held", held),),
+            *("take", "slots", "L3", take),
+            (Read("look", held),),
             lambda turn: [(f"{owner} {turn}", now + 2 * HOUR)],
         )
 
     async def _hit(self, store: Store, turn: int) -> bool:
-        reading = await store.hit(self._id, _UNLIMITED, 1, self._now)
+        reading = await store.charge(self._id, Hit(_UNLIMITED, 1), self._now)
         return reading.used == _charged(turn)
 
     async def _peek(self, store: Store) -> object:
-        return (await store.peek(self._id, _UNLIMITED, self._now)).used
+        return (await store.charge(self._id, Peek(_UNLIMITED), self._now)).used
 
     async def _log(self, store: Store, turn: int) -> object:
         draft = self._logged[turn - 1]
@@ -400,13 +402,13 @@ class _OfOthers:
 
     async def _empty(self, store: Store, turn: int) -> bool:
         """Hit, reset, and hit again, so that each turn has another count."""
-        await store.hit(self._reset, _UNLIMITED, 1, self._now)
-        await store.reset(self._reset, self._now)
-        reading = await store.hit(self._reset, _UNLIMITED, turn, self._now)
+        await store.charge(self._reset, Hit(_UNLIMITED, 1), self._now)
+        await store.charge(self._reset, Reset(), self._now)
+        reading = await store.charge(self._reset, Hit(_UNLIMITED, turn), self._now)
         return reading.used == _charged(turn)
 
     async def _peek(self, store: Store) -> object:
-        return (await store.peek(self._reset, _UNLIMITED, self._now)).used
+        return (await store.charge(self._reset, Peek(_UNLIMITED), self._now)).used
 
     async def _rename(self, store: Store, turn: int) -> bool:
         old = self._leased.created(self._now)
@@ -422,21 +424,21 @@ class _OfOthers:
                 return names
 
     async def _hit(self, store: Store, turn: int) -> bool:
-        reading = await store.hit(self._id, (), 1, self._now, _LIMITS)
+        reading = await store.charge(self._id, Hit((), 1, _LIMITS), self._now)
         return reading.used == (turn,)
 
     async def _peek_limits(self, store: Store) -> object:
-        return (await store.peek(self._id, (), self._now, _LIMITS)).used
+        return (await store.charge(self._id, Peek((), _LIMITS), self._now)).used
 
     async def _hold(self, store: Store, turn: int) -> bool:
         """Hold as many units as turns, and nothing of the turn before."""
         taken = Take(_hold_id(turn), _BUDGETS, (turn,), HOUR, 9)
         settled = Settle(_hold_id(turn - 1), _BUDGETS.fields, (0,))
-        done = (await store.hold(self._id, taken, self._now)).done
-        return done and (turn == 1 or (await store.hold(self._id, settled, self._now)).done)
+        done = (await store.charge(self._id, taken, self._now)).done
+        return done and (turn == 1 or (await store.charge(self._id, settled, self._now)).done)
 
     async def _look(self, store: Store) -> object:
-        return (await store.hold(self._id, Look(_BUDGETS, (1,), 9), self._now)).units
+        return (await store.charge(self._id, Look(_BUDGETS, (1,), 9), self._now)).units
 
     async def _lease(self, store: Store, turn: int) -> bool:
         """Get one lease, and settle that of the turn before."""
@@ -446,11 +448,11 @@ class _OfOthers:
         return admission.lease is not None
 
     async def _leases(self, store: Store) -> object:
-        leases = await store.quota_leases(self._leased.organization, self._now)
+        leases = await store.charge(self._leased.organization, LeasesOut(), self._now)
         return [(lease.id, lease.units) for lease in leases]
 
     async def _in_use(self, store: Store) -> object:
-        leases = await store.leases_in_use(self._leased.organization, self._now)
+        leases = await store.charge(self._leased.organization, LeasesOut(in_use=True), self._now)
         return [(lease.id, lease.units) for lease in leases]
 
 

@@ -22,6 +22,7 @@ from lockgate import ConfigurationError, Event, Gate, Plan, PlanBook, open_store
 from lockgate.asgi import GateMiddleware
 from lockgate.core.api_keys import KeyDetails
 from lockgate.core.digests import Digest
+from lockgate.core.ledger import Hit, LeasesOut, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement, out
 from lockgate.core.timestamps import DAY
@@ -109,7 +110,7 @@ def test_a_key_is_copied_when_it_is_first_seen_and_then_the_database_rests(
     monkeypatch.setattr(bench.here.primary, "read", resting)
     for _ in range(5):
         assert bench.admit() is Verdict.ADMITTED
-    assert run(bench.here.peek("org_1", WIDE.default.windows)).used[0] == 6
+    assert run(bench.here.charge("org_1", Peek(WIDE.default.windows))).used[0] == 6
 
 
 def test_a_store_under_the_prefix_of_the_cache_admits_no_key_of_the_pair(bench: Bench) -> None:
@@ -141,7 +142,7 @@ def test_d42_the_first_admission_of_a_key_settles_a_lease_and_gets_one(bench: Be
     assert run(bench.here.admit_leased(token_of(bench.made), 1, WIDE, asked)).lease is not None
     asked = LeaseRequest(second, 10, LONGEST, (Settlement(first, ()),))
     assert run(bench.here.admit_leased(token_of(other), 1, WIDE, asked)).lease is not None
-    assert [lease.id for lease in run(bench.here.quota_leases("org_1"))] == [second]
+    assert [lease.id for lease in run(bench.here.charge("org_1", LeasesOut()))] == [second]
 
 
 @pytest.mark.parametrize("change", ["revocation", "plan"])
@@ -158,7 +159,7 @@ def test_k4_a_change_is_answered_once_the_leases_that_the_cache_granted_before_h
         run(process.revoke_if_live("org_1", bench.key.id))
     else:
         run(process.put_organization(Organization("org_1", "free")))
-    assert out(run(bench.here.quota_leases("org_1"))) == ()
+    assert out(run(bench.here.charge("org_1", LeasesOut()))) == ()
 
 
 def test_d43_an_update_and_a_rotation_reach_the_copies_before_they_are_answered(
@@ -397,7 +398,7 @@ def test_w13_a_copy_is_made_of_the_plan_that_the_database_has_and_no_remembered_
     run(bench.here.insert(draft_of(other), None))
     for _ in range(5):
         assert run(process.organization("org_1")) == Organization("org_1", "small")
-        run(process.hit("org_1", windows, 1))
+        run(process.charge("org_1", Hit(windows, 1)))
     run(bench.there.put_organization(Organization("org_1", "free")))
     for asked in (process, bench.here):
         admission = run(asked.admit(token_of(other), 1, WIDE))

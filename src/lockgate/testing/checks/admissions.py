@@ -3,6 +3,8 @@
 from ...core.api_keys import KeyDetails
 from ...core.digests import Digest
 from ...core.key_search import KeySearch
+from ...core.leases import TO_LIST, to_acquire
+from ...core.ledger import Hit, Peek, Reset
 from ...core.plans import Organization
 from ...core.row_seals import resealed_key
 from ...core.temporary_limits import TemporaryLimit, with_temporary
@@ -27,7 +29,7 @@ async def an_admission_verifies_charges_and_counts(store: Store, factory: Factor
     for cost, now in ((2, NOW), (1, NOW + 7), (1, NOW + 8), (1, NOW + MINUTE)):
         await store.admit(factory.token(made), cost, PLANS, now)
     await store.find(made.handle)
-    await store.peek("org_1", PLANS.default.windows, NOW + MINUTE)
+    await store.charge("org_1", Peek(PLANS.default.windows), NOW + MINUTE)
 
 
 @alone("K1", "admission")
@@ -38,7 +40,7 @@ async def an_unknown_handle_and_a_wrong_secret_look_alike(store: Store, factory:
     await store.admit(factory.token(made), 1, PLANS, NOW)
     await store.revoke_if_live("org_1", key.id, NOW)
     await store.admit(factory.token(made), 1, PLANS, NOW)
-    await store.peek("org_1", PLANS.default.windows, NOW)
+    await store.charge("org_1", Peek(PLANS.default.windows), NOW)
 
 
 @alone("K1", "admission")
@@ -149,7 +151,7 @@ async def revoked_is_reported_before_expired_and_neither_is_charged(
     await store.revoke_if_live("org_1", key.id, NOW)
     await store.admit(token, 1, PLANS, NOW + DAY)
     await store.admit(token, 1, PLANS, NOW)
-    await store.peek("org_1", PLANS.default.windows, NOW + DAY - 1)
+    await store.charge("org_1", Peek(PLANS.default.windows), NOW + DAY - 1)
 
 
 @alone("D43", "admission")
@@ -195,7 +197,7 @@ async def a_client_off_the_allow_list_is_neither_admitted_nor_charged(
         await store.admit(factory.token(made), 1, PLANS, NOW, address)
         await store.admit(factory.token(wrong), 1, PLANS, NOW, address)
     await store.find(made.handle)
-    await store.peek("org_1", PLANS.default.windows, NOW)
+    await store.charge("org_1", Peek(PLANS.default.windows), NOW)
     for address in CLIENTS:
         await store.admit(factory.token(made), 1, PLANS, NOW + DAY, address)
     await store.revoke_if_live("org_1", key.id, NOW)
@@ -247,7 +249,7 @@ async def a_limited_admission_counts_nothing_and_shows_the_key(
     for step in range(6):
         await store.admit(factory.token(made), 1, PLANS, NOW + step)
     await store.find(made.handle)
-    await store.peek("org_1", PLANS.default.windows, NOW + 6)
+    await store.charge("org_1", Peek(PLANS.default.windows), NOW + 6)
 
 
 @alone("K7", "admission")
@@ -374,7 +376,7 @@ async def organizations_are_listed_with_plan_live_keys_and_latest_use(
     only = await store.insert(factory.draft("org_3"), None, NOW)
     await store.add_usage({only.handle: Usage(1, NOW)})
     await store.revoke_if_live("org_3", only.id, NOW)
-    await store.hit("org_windows", EXACT.windows, 1, NOW)
+    await store.charge("org_windows", Hit(EXACT.windows, 1), NOW)
     for id in ("org_0", "org_4", *HOSTILE):
         await store.put_organization(Organization(id, "exact", (("rpm", 3), ("rpd", None))))
     await store.register(factory.account("org_5"), factory.draft("org_5"), NOW)
@@ -392,19 +394,19 @@ async def a_reset_of_windows_leaves_all_else(store: Store, factory: Factory) -> 
     await store.put_organization(Organization("org_1", "exact", (("rpm", 3),)))
     for step in range(4):
         await store.admit(factory.token(made), 1, PLANS, NOW + step)
-    await store.acquire("org_1", "job", "me", 2, HOUR, NOW)
+    await store.charge("org_1", to_acquire("job", "me", 2, HOUR), NOW)
     for id in ("org_11", "Org_1", "org_1 ", "org"):
-        await store.hit(id, EXACT.windows, 2, NOW)
-    await store.reset("org_1", NOW + 9)
-    await store.peek("org_1", EXACT.windows, NOW + 9)
+        await store.charge(id, Hit(EXACT.windows, 2), NOW)
+    await store.charge("org_1", Reset(), NOW + 9)
+    await store.charge("org_1", Peek(EXACT.windows), NOW + 9)
     for id in ("org_11", "Org_1", "org_1 ", "org"):
-        await store.peek(id, EXACT.windows, NOW + 9)
-    await store.held("org_1", NOW + 9)
+        await store.charge(id, Peek(EXACT.windows), NOW + 9)
+    await store.charge("org_1", TO_LIST, NOW + 9)
     await store.organization("org_1")
     await store.find(made.handle)
     await store.list_live("org_1", PAGE_AT_MOST, None, NOW + 9)
     await store.admit(factory.token(made), 3, PLANS, NOW + 9)
-    await store.acquire("org_1", "another job", "me", 1, HOUR, NOW + 9)
+    await store.charge("org_1", to_acquire("another job", "me", 1, HOUR), NOW + 9)
 
 
 @alone("D45", "admission")

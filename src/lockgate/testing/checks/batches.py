@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ...core.ledger import Hit, Peek
 from ...core.sliding_window import Reading, Window
 from ...core.timestamps import MINUTE
 from ...stores.base import Store
@@ -18,7 +19,7 @@ EXACTLY = 520
 """More admitted calls in one window than a list of exact instants often holds."""
 
 
-class Hit(NamedTuple):
+class Made(NamedTuple):
     """One hit by one of many callers, and its answer."""
 
     organization: str
@@ -37,24 +38,24 @@ async def each_of_many_hits_is_charged_once(crowd: Callers) -> None:
             own = [hit for hit in hits if hit.organization == name]
             total = _see_one_after_the_other(crowd, own)
             windows = minute(None)
-            left = await crowd.store.peek(name, windows, NOW + CALLERS)
+            left = await crowd.store.charge(name, Peek(windows), NOW + CALLERS)
             said = f"{total} units were admitted, and {left.used} are counted."
             crowd.see(left.used == (total,) * len(windows), said, "W9")
 
 
 async def _hits_of_many(
     crowd: Callers, organizations: int, limits: Sequence[int | None]
-) -> list[Hit]:
-    async def work(index: int) -> Hit:
+) -> list[Made]:
+    async def work(index: int) -> Made:
         name = f"{organizations} {len(limits)} {index % organizations}"
         windows, cost = minute(limits[index // 3 % len(limits)]), index % 3 + 1
-        reading = await crowd.store.hit(name, windows, cost, NOW + index)
-        return Hit(name, windows, cost, NOW + index, reading)
+        reading = await crowd.store.charge(name, Hit(windows, cost), NOW + index)
+        return Made(name, windows, cost, NOW + index, reading)
 
     return await crowd.at_once(CALLERS, work)
 
 
-def _see_one_after_the_other(crowd: Callers, hits: Sequence[Hit]) -> int:
+def _see_one_after_the_other(crowd: Callers, hits: Sequence[Made]) -> int:
     """Check that some order of hits of one organization explains their answers.
 
     The units that a hit finds counted give its place in this order. Return the admitted units.
@@ -82,7 +83,7 @@ async def _many_instants(store: Store) -> None:
     windows = (Window("minute", MINUTE, EXACTLY, 0), *minute(None)[1:])
     admitted = 0
     for step in range(EXACTLY + 40):
-        admitted += (await store.hit("org_1", windows, 1, NOW + step * 100_000)).allowed
+        admitted += (await store.charge("org_1", Hit(windows, 1), NOW + step * 100_000)).allowed
     if admitted != EXACTLY:
         said = f"{admitted} of {EXACTLY + 40} hits were admitted; the limit is {EXACTLY}."
         raise Broken("W1" if admitted > EXACTLY else "W2", said)

@@ -5,6 +5,8 @@ from typing import Final
 from ...core.api_keys import KeyDetails
 from ...core.changes import Actor, ChangeDraft, plan_fields
 from ...core.digests import Digest
+from ...core.leases import to_acquire
+from ...core.ledger import Reset
 from ...core.plans import Organization
 from ...core.timestamps import DAY, HOUR
 from ...stores.base import PAGE_AT_MOST, Store
@@ -93,10 +95,10 @@ async def each_reset_is_recorded(store: Store, factory: Factory) -> None:
     key = factory.key()
     await store.insert(factory.draft(key=key), None, NOW, change=CREATED)
     await store.admit(factory.token(key), 1, PLANS, NOW)
-    await store.reset("org_1", NOW + 5, change=RESET)
-    await store.reset("org_1", NOW + 3, change=RESET)
-    await store.reset("org_2", NOW + 7, change=RESET)
-    await store.reset("org_1", NOW + 9)
+    await store.charge("org_1", Reset(RESET), NOW + 5)
+    await store.charge("org_1", Reset(RESET), NOW + 3)
+    await store.charge("org_2", Reset(RESET), NOW + 7)
+    await store.charge("org_1", Reset(), NOW + 9)
     for name in ("org_1", "org_2", "org_3"):
         await store.change_log(name, 9)
 
@@ -211,7 +213,7 @@ async def other_verbs_leave_the_log_unchanged(store: Store, factory: Factory) ->
     )
     await store.sign_in("org_2", NOW)
     await store.sign_out("org_2")
-    await store.acquire("org_1", "job", "me", 1, HOUR, NOW)
+    await store.charge("org_1", to_acquire("job", "me", 1, HOUR), NOW)
     await store.remove_ended(DAY, NOW + HOUR)
     for name in ("org_1", "org_2"):
         await store.change_log(name, 9)

@@ -6,6 +6,8 @@ from contextlib import suppress
 from ...core.api_keys import ApiKey, KeyDetails, KeyDraft
 from ...core.digests import Digest
 from ...core.key_format import NewKey
+from ...core.leases import TO_LIST, to_acquire, to_release, to_renew
+from ...core.ledger import Hit, Peek
 from ...core.timestamps import DAY, MINUTE, SECOND
 from ...errors import HandleTaken, KeyLimitReached
 from ...stores.answers import Removal, Usage, UsageBatch, Verdict
@@ -85,9 +87,9 @@ async def overlapping_hits_are_linearizable(crowd: Callers) -> None:
         async def work(store: Store, index: int, organization: str = organization) -> None:
             for step in range(3):
                 now = NOW + step * 31 * SECOND + index % 2
-                await store.hit(organization, windows, (index + step) % 3 + 1, now)
+                await store.charge(organization, Hit(windows, (index + step) % 3 + 1), now)
                 if index % 3 == 0:
-                    await store.peek(organization, windows, now)
+                    await store.charge(organization, Peek(windows), now)
 
         await crowd.linearize(5, work)
 
@@ -101,7 +103,7 @@ async def a_cancelled_call_counts_once_or_not_at_all(crowd: Callers) -> None:
     for patience in range(6):
         organization = f"org_{patience}"
         recorder = Recorder(crowd.store)
-        hits = (recorder.store.hit(organization, windows, 1, NOW) for _ in range(4))
+        hits = (recorder.store.charge(organization, Hit(windows, 1), NOW) for _ in range(4))
         tasks = [asyncio.ensure_future(hit) for hit in hits]
         for _ in range(patience):
             await asyncio.sleep(0)
@@ -111,8 +113,8 @@ async def a_cancelled_call_counts_once_or_not_at_all(crowd: Callers) -> None:
             with suppress(asyncio.CancelledError):
                 await task
         # A cancelled call may still be on its way to the server; another hit waits behind it.
-        await recorder.store.hit(organization, windows, 1, NOW)
-        await recorder.store.peek(organization, windows, NOW)
+        await recorder.store.charge(organization, Hit(windows, 1), NOW)
+        await recorder.store.charge(organization, Peek(windows), NOW)
         unanswered = [event.lost for event in recorder.history[-2:]]
         crowd.see(not any(unanswered), "Since a caller left, the store raises for the others.")
         assert_linearizable(recorder.history)
@@ -123,13 +125,12 @@ async def no_more_slots_than_the_limit_are_taken(crowd: Callers) -> None:
     store = crowd.store
 
     async def work(index: int) -> bool:
-        reading = await store.acquire("org_1", str(index), "me", 5, MINUTE, NOW)
-        return reading.lease is not None
+        return (await store.charge("org_1", to_acquire(str(index), "me", 5, MINUTE), NOW)).done
 
     taken = sum(await crowd.at_once(24, work))
     crowd.see(taken <= 5, f"{taken} leases were given out; the limit is 5.")
     crowd.see(taken == 5, f"{taken} leases were given out to 24 callers; the limit is 5.", "L2")
-    live = len(await store.held("org_1", NOW))
+    live = len((await store.charge("org_1", TO_LIST, NOW)).slots)
     crowd.see(live == 5, f"5 leases were given out, and {live} are held.", "L3")
 
 
@@ -137,10 +138,10 @@ async def no_more_slots_than_the_limit_are_taken(crowd: Callers) -> None:
 async def overlapping_leases_are_linearizable(crowd: Callers) -> None:
     async def work(store: Store, index: int) -> None:
         job, owner = f"job {index % 3}", f"worker {index % 2}"
-        await store.acquire("org_1", job, owner, 2, MINUTE, NOW)
-        await store.renew("org_1", job, owner, MINUTE, NOW + index)
-        await store.release("org_1", job, owner, NOW + index)
-        await store.held("org_1", NOW)
+        await store.charge("org_1", to_acquire(job, owner, 2, MINUTE), NOW)
+        await store.charge("org_1", to_renew(job, owner, MINUTE), NOW + index)
+        await store.charge("org_1", to_release(job, owner), NOW + index)
+        await store.charge("org_1", TO_LIST, NOW)
 
     await crowd.linearize(5, work)
 

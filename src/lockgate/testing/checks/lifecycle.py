@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
 from ...core.digests import Digest
+from ...core.leases import TO_LIST, to_acquire, to_release, to_renew
+from ...core.ledger import Hit, Peek
 from ...core.limits import Limit, bound
 from ...core.plans import LONGEST_SPAN, Organization
 from ...core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
@@ -27,15 +29,15 @@ async def without_now_the_stores_own_clock_decides(store: Store) -> None:
     times: list[int | None] = [await store.now()]
     key = await store.insert(factory.draft(), None)
     times.append(key.created_at)
-    times.append((await store.hit("org_1", EXACT.windows, 1)).now)
-    times.append((await store.peek("org_1", EXACT.windows)).now)
+    times.append((await store.charge("org_1", Hit(EXACT.windows, 1))).now)
+    times.append((await store.charge("org_1", Peek(EXACT.windows))).now)
     for lease in (
-        (await store.acquire("org_1", "a", "me", 1, HOUR)).lease,
-        await store.renew("org_1", "a", "me", HOUR),
-        *await store.held("org_1"),
+        (await store.charge("org_1", to_acquire("a", "me", 1, HOUR))).slot,
+        (await store.charge("org_1", to_renew("a", "me", HOUR))).slot,
+        *(await store.charge("org_1", TO_LIST)).slots,
     ):
         times.append(lease and lease.deadline - HOUR)
-    await store.release("org_1", "a", "me")
+    await store.charge("org_1", to_release("a", "me"))
     times.append(await _admitted_by_the_stores_clock(store, factory))
     account, _ = await store.register(factory.account("org_2"), factory.draft("org_2"))
     times.append(account.created_at)
@@ -86,7 +88,7 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
     draft, rotated, successor = factory.draft(), factory.draft(), factory.draft()
     key = await store.insert(draft, None, NOW)
     other = await store.insert(rotated, None, NOW)
-    await store.hit("org_1", EXACT.windows, 1, NOW)
+    await store.charge("org_1", Hit(EXACT.windows, 1), NOW)
     for organization in ("org_2", "org_3", "org_4", "org_5"):
         await store.register(factory.account(organization), factory.draft(organization), NOW)
     await store.claim_if_unclaimed("org_3", "ada", revoke=False, keep_token=True, now=NOW)
@@ -148,15 +150,15 @@ def forgets(leftovers: Leftovers) -> Check:
 
     async def idle_organizations_leave_nothing(store: Store) -> None:
         for number in range(IDLE):
-            await store.hit(f"idle_{number}", EXACT.windows, 1, NOW)
-            await store.acquire(f"idle_{number}", "job", "me", 1, MINUTE, NOW)
+            await store.charge(f"idle_{number}", Hit(EXACT.windows, 1), NOW)
+            await store.charge(f"idle_{number}", to_acquire("job", "me", 1, MINUTE), NOW)
         end = NOW + 2 * LONGEST_SPAN
         for part in range(47, -1, -1):
-            await store.hit("busy", EXACT.windows, 1, end - part * LONGEST_SPAN // 24)
+            await store.charge("busy", Hit(EXACT.windows, 1), end - part * LONGEST_SPAN // 24)
         for _ in range(2 * IDLE):
-            await store.hit("busy", EXACT.windows, 1, end)
-            await store.acquire("busy", "job", "me", 1, MINUTE, end)
-            await store.release("busy", "job", "me", end)
+            await store.charge("busy", Hit(EXACT.windows, 1), end)
+            await store.charge("busy", to_acquire("job", "me", 1, MINUTE), end)
+            await store.charge("busy", to_release("job", "me"), end)
         left = leftovers(store, end)
         left = left if isinstance(left, int) else await left
         if left > 1:
@@ -180,13 +182,15 @@ def forgets_limits(leftovers: Leftovers) -> Check:
     async def idle_organizations_leave_no_named_limits(store: Store) -> None:
         limits = bound((Limit("idle", "9999/day"),), None)
         for number in range(IDLE):
-            await store.hit(f"idle_{number}", EXACT.windows, 1, NOW, limits)
-            await store.hit(f"idle_{number}", (), 1, NOW + 1, limits)
+            await store.charge(f"idle_{number}", Hit(EXACT.windows, 1, limits), NOW)
+            await store.charge(f"idle_{number}", Hit((), 1, limits), NOW + 1)
         end = NOW + 3 * LONGEST_SPAN + SECOND
         for part in range(1, 73):
-            await store.hit("busy", EXACT.windows, 1, NOW + part * LONGEST_SPAN // 24, limits)
+            await store.charge(
+                "busy", Hit(EXACT.windows, 1, limits), NOW + part * LONGEST_SPAN // 24
+            )
         for _ in range(2 * IDLE):
-            await store.hit("busy", EXACT.windows, 1, end, limits)
+            await store.charge("busy", Hit(EXACT.windows, 1, limits), end)
         left = leftovers(store, end)
         left = left if isinstance(left, int) else await left
         if left > 1:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 from ...core.api_keys import KeyDetails
+from ...core.ledger import Hit, Peek, Reset
 from ...core.limit_hits import FIELDS_AT_MOST
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, bound
@@ -53,7 +54,7 @@ async def hits(
 ) -> None:
     windows = plan.windows if isinstance(plan, type(OPEN)) else ()
     for _ in range(times):
-        await store.hit("org_1", windows, cost, now, limits)
+        await store.charge("org_1", Hit(windows, cost, limits), now)
 
 
 @alone("W1", "limits")
@@ -75,22 +76,22 @@ async def a_refusal_by_a_named_limit_is_not_charged_to_any_window(
 ) -> None:
     await hits(store, 3, NOW, of(EXPORT))
     await hits(store, 3, NOW + SECOND, of(*SEVERAL))
-    await store.peek("org_1", OPEN.windows, NOW + SECOND, of(*SEVERAL))
+    await store.charge("org_1", Peek(OPEN.windows, of(*SEVERAL)), NOW + SECOND)
     await hits(store, 2, NOW + SECOND, of(BY_KEY, TWO))
 
 
 @alone("W9", "limits")
 async def a_refusal_by_the_plan_is_not_charged_to_a_named_limit(store: Store, __: Factory) -> None:
     for _ in range(5):
-        await store.hit("org_1", NARROW.windows, 1, NOW, of(Limit("many", "99/hour")))
-    await store.peek("org_1", NARROW.windows, NOW, of(Limit("many", "99/hour")))
+        await store.charge("org_1", Hit(NARROW.windows, 1, of(Limit("many", "99/hour"))), NOW)
+    await store.charge("org_1", Peek(NARROW.windows, of(Limit("many", "99/hour"))), NOW)
 
 
 @alone("W4", "limits")
 async def what_remains_is_told_of_the_plan_alone(store: Store, __: Factory) -> None:
     for step in range(4):
-        await store.hit("org_1", EXACT.windows, 2, NOW + step, of(Limit("few", "7/day")))
-        await store.peek("org_1", EXACT.windows, NOW + step, of(Limit("few", "7/day")))
+        await store.charge("org_1", Hit(EXACT.windows, 2, of(Limit("few", "7/day"))), NOW + step)
+        await store.charge("org_1", Peek(EXACT.windows, of(Limit("few", "7/day"))), NOW + step)
 
 
 @alone("W6", "limits")
@@ -99,9 +100,9 @@ async def the_longest_wait_is_told_and_suffices(store: Store, __: Factory) -> No
     for gap in (0, 7, SECOND, 11 * SECOND, MINUTE):
         now += gap
         for _ in range(5):
-            reading = await store.hit("org_1", minute(4), 1, now, of(*SEVERAL))
+            reading = await store.charge("org_1", Hit(minute(4), 1, of(*SEVERAL)), now)
             if not reading.allowed:
-                await store.hit("org_1", minute(4), 1, now + reading.wait - 1, of(*SEVERAL))
+                await store.charge("org_1", Hit(minute(4), 1, of(*SEVERAL)), now + reading.wait - 1)
                 now += reading.wait
 
 
@@ -116,17 +117,17 @@ async def a_cost_above_a_named_limit_waits_its_whole_window(store: Store, __: Fa
 async def each_subject_is_counted_by_itself(store: Store, __: Factory) -> None:
     for key in (*IDS, *IDS):
         for _ in range(2):
-            await store.hit("org_1", OPEN.windows, 1, NOW, of(BY_KEY, key=key))
-    await store.hit("org_2", OPEN.windows, 1, NOW, of(BY_KEY))
-    await store.peek("org_1", OPEN.windows, NOW, of(EXPORT, BY_KEY, key=IDS[1]))
+            await store.charge("org_1", Hit(OPEN.windows, 1, of(BY_KEY, key=key)), NOW)
+    await store.charge("org_2", Hit(OPEN.windows, 1, of(BY_KEY)), NOW)
+    await store.charge("org_1", Peek(OPEN.windows, of(EXPORT, BY_KEY, key=IDS[1])), NOW)
 
 
 @alone("W8", "limits")
 async def hostile_ids_have_separate_named_limits(store: Store, __: Factory) -> None:
     for index, organization in enumerate(HOSTILE):
-        await store.hit(organization, OPEN.windows, index % 3 + 1, NOW, of(EXPORT))
+        await store.charge(organization, Hit(OPEN.windows, index % 3 + 1, of(EXPORT)), NOW)
     for organization in HOSTILE:
-        await store.peek(organization, OPEN.windows, NOW, of(EXPORT))
+        await store.charge(organization, Peek(OPEN.windows, of(EXPORT)), NOW)
 
 
 @alone("W8", "limits")
@@ -135,27 +136,27 @@ async def names_that_look_alike_are_counted_apart(store: Store, __: Factory) -> 
     limits = [Limit(name, "99/hour") for name in NAMES]
     limits += [Limit("a1", "99/minute"), Limit("a", "99/160 seconds")]
     for start in range(len(limits)):
-        await store.hit("org_1", (), 1, NOW, of(*limits[start:]))
-    await store.peek("org_1", (), NOW, of(*limits))
+        await store.charge("org_1", Hit((), 1, of(*limits[start:])), NOW)
+    await store.charge("org_1", Peek((), of(*limits)), NOW)
     long = Limit("k" * 64, "99/hour;999/day", by="key")
     for cost, key in enumerate(IDS_ALIKE, 1):
-        await store.hit("org_1", (), cost, NOW, of(long, key=key))
+        await store.charge("org_1", Hit((), cost, of(long, key=key)), NOW)
     for key in IDS_ALIKE:
-        await store.peek("org_1", (), NOW, of(long, key=key))
+        await store.charge("org_1", Peek((), of(long, key=key)), NOW)
 
 
 @alone("W13", "limits")
 async def another_number_keeps_counted_hits(store: Store, __: Factory) -> None:
     for rates in ("3/hour", "2/hour", "5/hour", "1/hour;9/day", "4 per 60 minutes"):
         for _ in range(2):
-            await store.hit("org_1", OPEN.windows, 1, NOW, of(Limit("export", rates)))
+            await store.charge("org_1", Hit(OPEN.windows, 1, of(Limit("export", rates))), NOW)
 
 
 @alone("W5", "limits")
 async def peeking_changes_no_named_limit(store: Store, __: Factory) -> None:
     await hits(store, 2, NOW, of(EXPORT))
     for later in (0, HOUR, 2 * DAY, -HOUR, 1):
-        await store.peek("org_1", OPEN.windows, NOW + later, of(*SEVERAL))
+        await store.charge("org_1", Peek(OPEN.windows, of(*SEVERAL)), NOW + later)
     await hits(store, 2, NOW + 1, of(EXPORT))
 
 
@@ -163,8 +164,8 @@ async def peeking_changes_no_named_limit(store: Store, __: Factory) -> None:
 async def named_limits_are_charged_without_a_plan(store: Store, __: Factory) -> None:
     await hits(store, 2, NOW, of(EXPORT))
     await hits(store, 2, NOW + 1, of(EXPORT), plan=None)
-    await store.peek("org_1", (), NOW + 1, of(EXPORT))
-    await store.peek("org_1", OPEN.windows, NOW + 1)
+    await store.charge("org_1", Peek((), of(EXPORT)), NOW + 1)
+    await store.charge("org_1", Peek(OPEN.windows), NOW + 1)
 
 
 @alone("W11", "limits")
@@ -180,10 +181,10 @@ async def a_named_limit_survives_a_clock_that_steps_back(store: Store, __: Facto
 async def a_plan_is_not_locked_out_by_a_refused_named_limit(store: Store, __: Factory) -> None:
     """Both are full when the clock steps far back: each locks out for its own window only."""
     for _ in range(3):
-        await store.hit("org_1", minute(3), 1, NOW + 9 * DAY, of(EXPORT))
-    await store.hit("org_1", minute(3), 1, NOW, of(EXPORT))
-    await store.hit("org_1", minute(3), 1, NOW + MINUTE)
-    await store.hit("org_1", minute(3), 1, NOW + HOUR, of(EXPORT))
+        await store.charge("org_1", Hit(minute(3), 1, of(EXPORT)), NOW + 9 * DAY)
+    await store.charge("org_1", Hit(minute(3), 1, of(EXPORT)), NOW)
+    await store.charge("org_1", Hit(minute(3), 1), NOW + MINUTE)
+    await store.charge("org_1", Hit(minute(3), 1, of(EXPORT)), NOW + HOUR)
 
 
 @alone("W14", "limits")
@@ -192,11 +193,11 @@ async def many_hits_share_cells_of_a_named_limit(store: Store, __: Factory) -> N
     now, many = NOW, of(Limit("many", "190/minute", resolution=1), Limit("all", "400/15 minutes"))
     for step in range(110):
         now += (step % 7) * 200_000
-        await store.hit("org_1", OPEN.windows, step % 3 + 1, now, many)
+        await store.charge("org_1", Hit(OPEN.windows, step % 3 + 1, many), now)
     for later in (*range(14 * MINUTE, 15 * MINUTE, 9 * SECOND), 0, 30 * SECOND, MINUTE, -SECOND):
-        await store.peek("org_1", OPEN.windows, now + later, many)
+        await store.charge("org_1", Peek(OPEN.windows, many), now + later)
     for step in range(70):
-        await store.hit("org_1", OPEN.windows, 1, now - SECOND + step, many)
+        await store.charge("org_1", Hit(OPEN.windows, 1, many), now - SECOND + step)
 
 
 @alone("W1", "limits")
@@ -206,18 +207,18 @@ async def a_calendar_quota_admits_its_limit_in_each_period(store: Store, __: Fac
     for begins in (FEBRUARY, MARCH, MARCH + 31 * DAY):
         await hits(store, 2, begins - 1, credits)
         await hits(store, 3, begins, credits)
-        await store.peek("org_1", OPEN.windows, begins - 1, credits)
+        await store.charge("org_1", Peek(OPEN.windows, credits), begins - 1)
         await hits(store, 1, begins + 13 * DAY, credits)
         await hits(store, 3, begins + DAY - 1, day, plan=None)
         await hits(store, 3, begins + DAY, day)
-        await store.peek("org_1", (), begins + 14 * DAY, credits)
+        await store.charge("org_1", Peek((), credits), begins + 14 * DAY)
 
 
 @alone("W6", "limits")
 async def a_full_calendar_quota_waits_for_the_next_period(store: Store, __: Factory) -> None:
     both = of(Limit("credits", "2/month;1/hour"), Limit("all", "9/calendar week", by="key"))
     for at in (FEBRUARY, MARCH - 30 * MINUTE, MARCH - 1, MARCH, MARCH + HOUR):
-        await store.hit("org_1", OPEN.windows, 1, at, both)
+        await store.charge("org_1", Hit(OPEN.windows, 1, both), at)
     await hits(store, 1, MARCH + HOUR, both, 3)
 
 
@@ -232,7 +233,7 @@ async def a_soft_quota_counts_and_refuses_nothing(store: Store, __: Factory) -> 
     soft = of(Limit("overage", "2/month", soft=True), EXPORT)
     await hits(store, 5, MARCH, soft)
     await hits(store, 2, MARCH + HOUR, soft)
-    await store.peek("org_1", (), MARCH + HOUR, soft)
+    await store.charge("org_1", Peek((), soft), MARCH + HOUR)
     await hits(store, 2, MARCH, of(Limit("overage", "2/month", soft=True)), LARGEST)
 
 
@@ -253,7 +254,7 @@ async def each_organization_has_the_periods_of_its_contract(store: Store, __: Fa
     )
     for at in (FEBRUARY, FEBRUARY + 9 * DAY, MARCH - DAY, MARCH - HOUR, MARCH + 9 * DAY):
         for organization in contracts:
-            await store.hit(organization, OPEN.windows, 1, at, by_contract)
+            await store.charge(organization, Hit(OPEN.windows, 1, by_contract), at)
 
 
 @alone("W10", "limits")
@@ -263,7 +264,7 @@ async def the_count_of_an_idle_month_stays(store: Store, __: Factory) -> None:
     await hits(store, 2, MARCH, credits)
     for step in range(1, 31):
         await hits(store, 1, MARCH + step * DAY, _subjects(step))
-        await store.hit("org_2", OPEN.windows, 1, MARCH + step * DAY, of(EXPORT))
+        await store.charge("org_2", Hit(OPEN.windows, 1, of(EXPORT)), MARCH + step * DAY)
     await hits(store, 2, MARCH + 31 * DAY - 1, credits)
 
 
@@ -280,22 +281,22 @@ async def an_admission_is_charged_to_calendar_quotas(store: Store, factory: Fact
 @alone("W2", "limits")
 async def a_reset_empties_named_limits(store: Store, __: Factory) -> None:
     await hits(store, 4, NOW, of(*SEVERAL))
-    await store.hit("org_2", OPEN.windows, 3, NOW, of(EXPORT))
-    await store.reset("org_1")
+    await store.charge("org_2", Hit(OPEN.windows, 3, of(EXPORT)), NOW)
+    await store.charge("org_1", Reset())
     await hits(store, 2, NOW + 1, of(*SEVERAL))
-    await store.hit("org_2", OPEN.windows, 1, NOW + 1, of(EXPORT))
+    await store.charge("org_2", Hit(OPEN.windows, 1, of(EXPORT)), NOW + 1)
 
 
 @alone("W10", "limits")
 async def fields_are_bounded(store: Store, __: Factory) -> None:
     """An organization with as many subjects as may be has no room for another one."""
     for start in range(0, FIELDS_AT_MOST, _FIELDS_AT_ONCE):
-        await store.hit("org_1", (), 1, NOW, _subjects(start, _FIELDS_AT_ONCE))
+        await store.charge("org_1", Hit((), 1, _subjects(start, _FIELDS_AT_ONCE)), NOW)
     for number in (0, FIELDS_AT_MOST - 1, FIELDS_AT_MOST):
-        await store.hit("org_1", OPEN.windows, 1, NOW + 1, _subjects(number))
-    await store.hit("org_2", OPEN.windows, 1, NOW + 1, _subjects(FIELDS_AT_MOST))
-    await store.reset("org_1")
-    await store.hit("org_1", OPEN.windows, 1, NOW + 2, _subjects(FIELDS_AT_MOST))
+        await store.charge("org_1", Hit(OPEN.windows, 1, _subjects(number)), NOW + 1)
+    await store.charge("org_2", Hit(OPEN.windows, 1, _subjects(FIELDS_AT_MOST)), NOW + 1)
+    await store.charge("org_1", Reset())
+    await store.charge("org_1", Hit(OPEN.windows, 1, _subjects(FIELDS_AT_MOST)), NOW + 2)
 
 
 def _subjects(start: int, number: int = 1) -> LimitWindows:
@@ -326,7 +327,7 @@ async def a_revoked_key_is_not_charged_to_named_limits(store: Store, factory: Fa
     for now in (NOW, NOW + DAY):
         for key in made:
             await store.admit(factory.token(key), 1, PLANS, now, None, (EXPORT,))
-    await store.peek("org_1", PLANS.default.windows, NOW + DAY, of(EXPORT))
+    await store.charge("org_1", Peek(PLANS.default.windows, of(EXPORT)), NOW + DAY)
 
 
 @alone("W9", "limits")
@@ -341,7 +342,7 @@ async def an_admission_is_charged_to_the_limits_of_its_plan(store: Store, factor
         await store.admit(factory.token(key), 1, plans, NOW + MINUTE, None, (BY_KEY, TWO))
         await store.admit(factory.token(key), 1, limited(), NOW + MINUTE)
         await store.admit(factory.token(key), 1, plans, NOW + HOUR)
-    await store.peek("org_1", OPEN.windows, NOW + HOUR, of(EXPORT, BY_KEY))
+    await store.charge("org_1", Peek(OPEN.windows, of(EXPORT, BY_KEY)), NOW + HOUR)
 
 
 @alone("W13", "limits")
@@ -463,7 +464,9 @@ async def overlapping_hits_of_named_limits_are_linearizable(crowd: Callers) -> N
         async def work(store: Store, index: int, organization: str = organization) -> None:
             for step in range(3):
                 now, key = NOW + step * 31 * SECOND + index % 2, IDS[index % 2]
-                await store.hit(organization, minute(9), step % 3 + 1, now, of(*SEVERAL, key=key))
+                await store.charge(
+                    organization, Hit(minute(9), step % 3 + 1, of(*SEVERAL, key=key)), now
+                )
 
         await crowd.linearize(4, work)
 

@@ -3,6 +3,7 @@
 from ...core.api_keys import Position
 from ...core.changes import Actor, ChangeDraft
 from ...core.key_search import KeySearch
+from ...core.leases import TO_LIST, to_acquire, to_release, to_renew
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
 from ...stores.answers import Usage
 from ...stores.base import PAGE_AT_MOST, Store
@@ -23,16 +24,16 @@ CREATED = ChangeDraft("key_created", "key id", Actor("operator", "root"))
 @alone("L2", "slots")
 async def many_leases_are_kept_and_counted(store: Store, _: Factory) -> None:
     for job in range(LEASES):
-        await store.acquire("org_1", f"job {job}", f"owner {job % 3}", None, HOUR, NOW)
-    await store.held("org_1", NOW)
-    await store.acquire("org_1", "one more", "me", LEASES, HOUR, NOW)
+        await store.charge("org_1", to_acquire(f"job {job}", f"owner {job % 3}", None, HOUR), NOW)
+    await store.charge("org_1", TO_LIST, NOW)
+    await store.charge("org_1", to_acquire("one more", "me", LEASES, HOUR), NOW)
     for job in (0, LEASES // 2, LEASES - 1):
-        await store.acquire("org_1", f"job {job}", "me", LEASES, HOUR, NOW)
-        await store.renew("org_1", f"job {job}", f"owner {job % 3}", MINUTE, NOW)
-        await store.held("org_1", NOW + MINUTE)
-        await store.release("org_1", f"job {job}", f"owner {job % 3}", NOW)
-    await store.acquire("org_1", "one more", "me", LEASES - 2, HOUR, NOW)
-    await store.held("org_1", NOW)
+        await store.charge("org_1", to_acquire(f"job {job}", "me", LEASES, HOUR), NOW)
+        await store.charge("org_1", to_renew(f"job {job}", f"owner {job % 3}", MINUTE), NOW)
+        await store.charge("org_1", TO_LIST, NOW + MINUTE)
+        await store.charge("org_1", to_release(f"job {job}", f"owner {job % 3}"), NOW)
+    await store.charge("org_1", to_acquire("one more", "me", LEASES - 2, HOUR), NOW)
+    await store.charge("org_1", TO_LIST, NOW)
 
 
 @alone("D10", "keys")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ...core.api_keys import KeyDetails
 from ...core.key_format import NewKey
+from ...core.ledger import Hit, LeasesOut, Peek, Reset, settling
 from ...core.limits import Limit, bound
 from ...core.plans import Organization, Plan, PlanBook
 from ...core.quota_leases import LEASES_AT_MOST, LONGEST, LeaseRequest, Settlement
@@ -59,32 +60,32 @@ async def new_key(store: Store, factory: Factory, organization: str = "org_1") -
 async def _fill(store: Store, now: int, organization: str = "org_1") -> None:
     """Hit just above and just up to what one lease of all units leaves of the minute."""
     for cost in (500 - _SHARE, 500 - _SHARE - 1, 1):
-        await store.hit(organization, WINDOWS, cost, now)
+        await store.charge(organization, Hit(WINDOWS, cost), now)
 
 
 @alone("H1", "quota_leases")
 async def leased_units_are_counted_in_full(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
-    await store.quota_leases("org_1", NOW)
-    await store.peek("org_1", WINDOWS, NOW)
+    await store.charge("org_1", LeasesOut(), NOW)
+    await store.charge("org_1", Peek(WINDOWS), NOW)
     await _fill(store, NOW + SECOND - 1)
     await store.admit(token, 1, BOOK, NOW + SECOND - 1)
-    await store.peek("org_1", WINDOWS, NOW + SECOND - 1)
+    await store.charge("org_1", Peek(WINDOWS), NOW + SECOND - 1)
 
 
 @alone("H2", "quota_leases")
 async def a_lease_is_used_in_full_at_its_deadline(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
-    await store.peek("org_1", WINDOWS, NOW + SECOND)
-    await store.quota_leases("org_1", NOW + SECOND - 1)
-    await store.quota_leases("org_1", NOW + SECOND)
-    await store.settle_leases("org_1", WINDOWS, [used(1)], NOW + SECOND)
-    await store.hit("org_1", WINDOWS, 490, NOW + SECOND)
+    await store.charge("org_1", Peek(WINDOWS), NOW + SECOND)
+    await store.charge("org_1", LeasesOut(), NOW + SECOND - 1)
+    await store.charge("org_1", LeasesOut(), NOW + SECOND)
+    await store.charge("org_1", settling(WINDOWS, [used(1)]), NOW + SECOND)
+    await store.charge("org_1", Hit(WINDOWS, 490), NOW + SECOND)
     for later in (MINUTE, MINUTE + SECOND - 1, MINUTE + SECOND):
-        await store.peek("org_1", WINDOWS, NOW + later)
-        await store.hit("org_1", WINDOWS, 490, NOW + later)
+        await store.charge("org_1", Peek(WINDOWS), NOW + later)
+        await store.charge("org_1", Hit(WINDOWS, 490), NOW + later)
 
 
 @alone("K4", "quota_leases")
@@ -94,13 +95,13 @@ async def an_unsettled_lease_stays_listed_after_its_deadline(
     token, ended = factory.token(await new_key(store, factory)), NOW + SECOND
     await store.admit_leased(token, 1, BOOK, ask(1, 5), NOW)
     await store.admit_leased(token, 1, BOOK, ask(2, 5), NOW)
-    await store.quota_leases("org_1", ended + LONGEST - 1)
-    await store.hit("org_1", WINDOWS, 1, ended)
-    await store.quota_leases("org_1", ended)
-    await store.settle_leases("org_1", WINDOWS, [used(1, (NOW, 1))], ended)
-    await store.quota_leases("org_1", ended + LONGEST - 1)
-    await store.quota_leases("org_1", ended + LONGEST)
-    await store.peek("org_1", WINDOWS, ended)
+    await store.charge("org_1", LeasesOut(), ended + LONGEST - 1)
+    await store.charge("org_1", Hit(WINDOWS, 1), ended)
+    await store.charge("org_1", LeasesOut(), ended)
+    await store.charge("org_1", settling(WINDOWS, [used(1, (NOW, 1))]), ended)
+    await store.charge("org_1", LeasesOut(), ended + LONGEST - 1)
+    await store.charge("org_1", LeasesOut(), ended + LONGEST)
+    await store.charge("org_1", Peek(WINDOWS), ended)
 
 
 @alone("K4", "quota_leases")
@@ -108,11 +109,11 @@ async def a_lease_is_in_use_until_it_is_settled(store: Store, factory: Factory) 
     token = factory.token(await new_key(store, factory))
     for number in (1, 2):
         await store.admit_leased(token, 1, BOOK, ask(number, 5), NOW)
-    await store.leases_in_use("org_1", NOW)
-    await store.leases_in_use("org_1", NOW + SECOND)
-    await store.settle_leases("org_1", WINDOWS, [used(1)], NOW)
-    await store.leases_in_use("org_1", NOW)
-    await store.leases_in_use("org_2", NOW)
+    await store.charge("org_1", LeasesOut(in_use=True), NOW)
+    await store.charge("org_1", LeasesOut(in_use=True), NOW + SECOND)
+    await store.charge("org_1", settling(WINDOWS, [used(1)]), NOW)
+    await store.charge("org_1", LeasesOut(in_use=True), NOW)
+    await store.charge("org_2", LeasesOut(in_use=True), NOW)
 
 
 @alone("K4", "quota_leases")
@@ -128,13 +129,13 @@ async def leases_are_listed_in_the_order_of_their_grants(store: Store, factory: 
     ):
         await store.admit_leased(token, 1, UNLIMITED, ask(number, units, span=span), NOW + step)
     for later in (9, SECOND // 4 + 9, SECOND):  # The last of them is the first to end.
-        await store.quota_leases("org_1", NOW + later)
-        await store.leases_in_use("org_1", NOW + later)
-    await store.hit("org_1", OPEN.windows, 1, NOW + SECOND)
-    await store.settle_leases("org_1", OPEN.windows, [used(2)], NOW + SECOND)
+        await store.charge("org_1", LeasesOut(), NOW + later)
+        await store.charge("org_1", LeasesOut(in_use=True), NOW + later)
+    await store.charge("org_1", Hit(OPEN.windows, 1), NOW + SECOND)
+    await store.charge("org_1", settling(OPEN.windows, [used(2)]), NOW + SECOND)
     await store.admit_leased(token, 1, UNLIMITED, ask(2, 3), NOW + SECOND)
-    await store.quota_leases("org_1", NOW + SECOND)
-    await store.leases_in_use("org_1", NOW + SECOND)
+    await store.charge("org_1", LeasesOut(), NOW + SECOND)
+    await store.charge("org_1", LeasesOut(in_use=True), NOW + SECOND)
 
 
 @crowded("K4", "quota_leases")
@@ -204,11 +205,11 @@ async def _change(crowd: Callers, organization: str, number: int) -> str:
 async def units_that_were_not_used_are_free_at_once(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
-    await store.hit("org_1", WINDOWS, 489, NOW)
-    await store.settle_leases("org_1", WINDOWS, [used(1, (NOW + 5, 4))], NOW + 9)
-    await store.quota_leases("org_1", NOW + 9)
-    await store.hit("org_1", WINDOWS, 7, NOW + 9)
-    await store.hit("org_1", WINDOWS, 6, NOW + 9)
+    await store.charge("org_1", Hit(WINDOWS, 489), NOW)
+    await store.charge("org_1", settling(WINDOWS, [used(1, (NOW + 5, 4))]), NOW + 9)
+    await store.charge("org_1", LeasesOut(), NOW + 9)
+    await store.charge("org_1", Hit(WINDOWS, 7), NOW + 9)
+    await store.charge("org_1", Hit(WINDOWS, 6), NOW + 9)
 
 
 @alone("H1", "quota_leases")
@@ -216,9 +217,9 @@ async def used_units_are_counted_from_their_instants(store: Store, factory: Fact
     token = factory.token(await new_key(store, factory))
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
     stamps = (NOW + 100, 2), (NOW + 200, 3), (NOW + HOUR, 1)
-    await store.settle_leases("org_1", WINDOWS, [used(1, *stamps)], NOW + 300)
+    await store.charge("org_1", settling(WINDOWS, [used(1, *stamps)]), NOW + 300)
     for later in (99, 100, 199, 200, 299, 300):
-        await store.peek("org_1", WINDOWS, NOW + MINUTE + later)
+        await store.charge("org_1", Peek(WINDOWS), NOW + MINUTE + later)
 
 
 @alone("H3", "quota_leases")
@@ -227,10 +228,10 @@ async def a_lease_is_settled_once(store: Store, factory: Factory) -> None:
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
     ended = used(1, (NOW + 1, 4))
     for _ in range(2):
-        await store.settle_leases("org_1", WINDOWS, [ended, used(2, (NOW, 9))], NOW + 2)
-        await store.peek("org_1", WINDOWS, NOW + 2)
+        await store.charge("org_1", settling(WINDOWS, [ended, used(2, (NOW, 9))]), NOW + 2)
+        await store.charge("org_1", Peek(WINDOWS), NOW + 2)
         await store.admit_leased(token, 1, BOOK, ask(3, 0, ended), NOW + 3)
-    await store.quota_leases("org_1", NOW + 3)
+    await store.charge("org_1", LeasesOut(), NOW + 3)
 
 
 @alone("H3", "quota_leases")
@@ -239,8 +240,8 @@ async def a_lease_is_settled_with_an_admission_or_a_refusal(store: Store, factor
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
     await store.admit_leased(token, 1, BOOK, ask(2, _SHARE, used(1, (NOW, 3))), NOW + 1)
     await store.admit_leased(token, 496, BOOK, ask(3, _SHARE, used(2, (NOW + 1, 1))), NOW + 2)
-    await store.quota_leases("org_1", NOW + 2)
-    await store.peek("org_1", WINDOWS, NOW + 2)
+    await store.charge("org_1", LeasesOut(), NOW + 2)
+    await store.charge("org_1", Peek(WINDOWS), NOW + 2)
 
 
 @alone("W11", "quota_leases")
@@ -248,12 +249,12 @@ async def leases_survive_a_clock_that_steps_back(store: Store, factory: Factory)
     token = factory.token(await new_key(store, factory))
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
     for step in (-HOUR, SECOND - 1 - HOUR, SECOND - HOUR):
-        await store.quota_leases("org_1", NOW + step)
-        await store.hit("org_1", WINDOWS, 1, NOW + step)
+        await store.charge("org_1", LeasesOut(), NOW + step)
+        await store.charge("org_1", Hit(WINDOWS, 1), NOW + step)
     await store.admit_leased(token, 1, BOOK, ask(2), NOW)
-    await store.settle_leases("org_1", WINDOWS, [used(2, (NOW, 5))], NOW - HOUR)
+    await store.charge("org_1", settling(WINDOWS, [used(2, (NOW, 5))]), NOW - HOUR)
     for later in (-HOUR, MINUTE - HOUR - 1, MINUTE - HOUR, 0, MINUTE):
-        await store.peek("org_1", WINDOWS, NOW + later)
+        await store.charge("org_1", Peek(WINDOWS), NOW + later)
 
 
 @alone("H5", "quota_leases")
@@ -262,11 +263,11 @@ async def few_units_are_out_on_leases(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     for step, units in enumerate((2, 4, 3, 10, 10)):
         await store.admit_leased(token, 1, BOOK, ask(step, units), NOW)
-    await store.quota_leases("org_1", NOW)
-    await store.settle_leases("org_1", WINDOWS, [used(1), used(2)], NOW)
+    await store.charge("org_1", LeasesOut(), NOW)
+    await store.charge("org_1", settling(WINDOWS, [used(1), used(2)]), NOW)
     for step, cost in enumerate((468, 6, 9, 1)):
         await store.admit_leased(token, cost, BOOK, ask(10 + step), NOW)
-        await store.settle_leases("org_1", WINDOWS, [used(3)], NOW)
+        await store.charge("org_1", settling(WINDOWS, [used(3)]), NOW)
 
 
 @alone("H5", "quota_leases")
@@ -285,9 +286,9 @@ async def a_plan_without_limits_grants_leases(store: Store, factory: Factory) ->
     token = factory.token(await new_key(store, factory))
     for step in range(LEASES_AT_MOST + 1):
         await store.admit_leased(token, 1, UNLIMITED, ask(step, 2**53, span=LONGEST), NOW)
-    await store.quota_leases("org_1", NOW)
-    await store.settle_leases("org_1", OPEN.windows, [used(3, (NOW, 7))], NOW)
-    await store.peek("org_1", OPEN.windows, NOW)
+    await store.charge("org_1", LeasesOut(), NOW)
+    await store.charge("org_1", settling(OPEN.windows, [used(3, (NOW, 7))]), NOW)
+    await store.charge("org_1", Peek(OPEN.windows), NOW)
 
 
 @alone("H5", "quota_leases")
@@ -303,10 +304,10 @@ async def a_call_that_is_not_admitted_gets_no_lease(store: Store, factory: Facto
     for key in (revoked, expired, unknown, elsewhere):
         await store.admit_leased(factory.token(key), 1, BOOK, ask(2), NOW + 1)
     await store.admit_leased(factory.token(elsewhere), 1, BOOK, ask(3), NOW + 1, "198.51.100.7")
-    await store.quota_leases("org_1", NOW + 1)
+    await store.charge("org_1", LeasesOut(), NOW + 1)
     await store.admit_leased(factory.token(elsewhere), 1, BOOK, ask(4), NOW + 1, "192.0.2.7")
     await store.admit_leased(factory.token(revoked), 1, BOOK, ask(5, 9, used(4)), NOW + 2)
-    await store.quota_leases("org_1", NOW + 2)
+    await store.charge("org_1", LeasesOut(), NOW + 2)
 
 
 @alone("H5", "quota_leases")
@@ -320,8 +321,8 @@ async def a_key_with_named_limits_gets_no_lease(store: Store, factory: Factory) 
     await store.admit_leased(factory.token(plain), 1, BOOK, ask(1), NOW)
     await store.admit_leased(factory.token(own), 1, BOOK, ask(2, 9, used(1, (NOW, 2))), NOW)
     await store.admit_leased(factory.token(plain), 1, limited, ask(3), NOW)
-    await store.quota_leases("org_1", NOW)
-    await store.peek("org_1", WINDOWS, NOW)
+    await store.charge("org_1", LeasesOut(), NOW)
+    await store.charge("org_1", Peek(WINDOWS), NOW)
 
 
 @alone("W8", "quota_leases")
@@ -329,24 +330,24 @@ async def organizations_have_leases_of_their_own(store: Store, factory: Factory)
     for step, organization in enumerate(HOSTILE):
         token = factory.token(await new_key(store, factory, organization))
         await store.admit_leased(token, 1, BOOK, ask(step % 2, 3 + step % 8), NOW)
-    await store.settle_leases(HOSTILE[0], WINDOWS, [used(0), used(1)], NOW)
+    await store.charge(HOSTILE[0], settling(WINDOWS, [used(0), used(1)]), NOW)
     for organization in HOSTILE:
-        await store.quota_leases(organization, NOW)
-        await store.hit(organization, WINDOWS, 495, NOW)
+        await store.charge(organization, LeasesOut(), NOW)
+        await store.charge(organization, Hit(WINDOWS, 495), NOW)
 
 
 @alone("W2", "quota_leases")
 async def a_reset_keeps_leases(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     await store.admit_leased(token, 300, BOOK, ask(1), NOW)
-    await store.reset("org_1")
-    await store.quota_leases("org_1", NOW)
-    await store.peek("org_1", WINDOWS, NOW)
+    await store.charge("org_1", Reset())
+    await store.charge("org_1", LeasesOut(), NOW)
+    await store.charge("org_1", Peek(WINDOWS), NOW)
     await _fill(store, NOW + 1)
-    await store.reset("org_1")
-    await store.peek("org_1", WINDOWS, NOW + SECOND)
-    await store.settle_leases("org_1", WINDOWS, [used(1)], NOW + 2)
-    await store.peek("org_1", WINDOWS, NOW + SECOND)
+    await store.charge("org_1", Reset())
+    await store.charge("org_1", Peek(WINDOWS), NOW + SECOND)
+    await store.charge("org_1", settling(WINDOWS, [used(1)]), NOW + 2)
+    await store.charge("org_1", Peek(WINDOWS), NOW + SECOND)
 
 
 @alone("W6", "quota_leases")
@@ -354,13 +355,13 @@ async def a_refusal_holds_until_the_first_lease_ends(store: Store, factory: Fact
     token, named = factory.token(await new_key(store, factory)), bound((Limit("n", "9/hour"),), "")
     await store.admit_leased(token, 1, BOOK, ask(1, 4, span=LONGEST), NOW)
     await store.admit_leased(token, 1, BOOK, ask(2, 4), NOW)
-    await store.hit("org_1", WINDOWS, 490, NOW)
-    await store.hit("org_1", WINDOWS, 1, NOW + 1)
+    await store.charge("org_1", Hit(WINDOWS, 490), NOW)
+    await store.charge("org_1", Hit(WINDOWS, 1), NOW + 1)
     await store.admit(token, 2, BOOK, NOW + 1)
     await store.admit_leased(token, 2, BOOK, ask(3), NOW + 1)
-    await store.hit("org_1", WINDOWS, 1, NOW + 1, named)
-    await store.hit("org_1", (), 10, NOW + 1, named)
-    await store.hit("org_1", WINDOWS, 1, NOW + SECOND)
+    await store.charge("org_1", Hit(WINDOWS, 1, named), NOW + 1)
+    await store.charge("org_1", Hit((), 10, named), NOW + 1)
+    await store.charge("org_1", Hit(WINDOWS, 1), NOW + SECOND)
 
 
 @alone("H1", "quota_leases")
@@ -370,11 +371,11 @@ async def named_limits_are_charged_beside_leases(store: Store, factory: Factory)
     await store.admit_leased(token, 1, BOOK, ask(1), NOW)
     for cost in (490, 480, 9, 1):
         await store.admit(token, cost, BOOK, NOW + 1, None, (rule,))
-        await store.peek("org_1", WINDOWS, NOW + 1, named)
+        await store.charge("org_1", Peek(WINDOWS, named), NOW + 1)
     for later in (1, SECOND, MINUTE + SECOND):
-        await store.peek("org_1", (), NOW + later, named)
-        await store.hit("org_1", WINDOWS, 1, NOW + later, named)
-        await store.peek("org_1", WINDOWS, NOW + later, named)
+        await store.charge("org_1", Peek((), named), NOW + later)
+        await store.charge("org_1", Hit(WINDOWS, 1, named), NOW + later)
+        await store.charge("org_1", Peek(WINDOWS, named), NOW + later)
 
 
 @alone("W13", "quota_leases")
@@ -385,7 +386,7 @@ async def leases_count_under_another_plan(store: Store, factory: Factory) -> Non
         plans = PlanBook([plan], custom=(), default=plan.name)
         await store.admit(token, 1, plans, NOW + 1)
         await store.admit_leased(token, 1, plans, ask(2, 3), NOW + 1)
-    await store.peek("org_1", WINDOWS, NOW + SECOND)
+    await store.charge("org_1", Peek(WINDOWS), NOW + SECOND)
 
 
 @crowded("H5", "admission")
@@ -397,8 +398,8 @@ async def a_store_that_grants_leases_tells_so(crowd: Callers) -> None:
     told = "set grants_leases of its class" if admission.lease else "its grants_leases is true"
     granted = admission.lease is not None
     crowd.see(granted is store.grants_leases, f"The store grants a lease: {granted}; {told}.")
-    await store.settle_leases("org_1", OPEN.windows, [used(1, (NOW, 2))], NOW)
-    left = await store.quota_leases("org_1", NOW)
+    await store.charge("org_1", settling(OPEN.windows, [used(1, (NOW, 2))]), NOW)
+    left = await store.charge("org_1", LeasesOut(), NOW)
     crowd.see(left == (), f"The only lease was settled, and these are out: {left}.", "H3")
 
 
@@ -421,9 +422,9 @@ async def callers_at_once_share_the_units_of_leases(crowd: Callers) -> None:
     parts = await crowd.at_once(12, work)
     counted, out = sum(part[0] for part in parts), sum(part[1] for part in parts)
     crowd.see(counted <= 500, f"{counted} units were used or are leased; the limit is 500.")
-    found = sum(lease.units for lease in await store.quota_leases("org_1", NOW))
+    found = sum(lease.units for lease in await store.charge("org_1", LeasesOut(), NOW))
     crowd.see(found == out, f"{out} units are leased and not settled, and {found} are found.")
-    read = (await store.peek("org_1", WINDOWS, NOW)).used[0]
+    read = (await store.charge("org_1", Peek(WINDOWS), NOW)).used[0]
     crowd.see(read + out == counted, f"{counted - out} units were used, and {read} are counted.")
 
 
@@ -431,7 +432,7 @@ async def _settled(store: Store, leases: Sequence[Reservation]) -> int:
     """Settle leases of which one unit was used, twice; return the units."""
     settled = [Settlement(lease.id, ((NOW, 1),)) for lease in leases]
     for _ in range(2):
-        await store.settle_leases("org_1", WINDOWS, settled, NOW)
+        await store.charge("org_1", settling(WINDOWS, settled), NOW)
     return len(settled)
 
 
@@ -445,8 +446,8 @@ async def overlapping_leases_are_linearizable(crowd: Callers) -> None:
     async def work(store: Store, index: int) -> None:
         asked = ask(index, 4, used((index + 1) % 4, (NOW, 2)))
         await store.admit_leased(token, 1, BOOK, asked, NOW)
-        await store.settle_leases("org_1", WINDOWS, [used(index, (NOW, 1))], NOW + 1)
-        await store.quota_leases("org_1", NOW + 1)
+        await store.charge("org_1", settling(WINDOWS, [used(index, (NOW, 1))]), NOW + 1)
+        await store.charge("org_1", LeasesOut(), NOW + 1)
 
     await crowd.linearize(4, work, world)
 

@@ -9,6 +9,8 @@ from ...core.changes import Actor, ChangeDraft
 from ...core.digests import Digest
 from ...core.holds import Look, Settle, Take, budgets
 from ...core.key_search import KeySearch
+from ...core.leases import TO_LIST, to_acquire, to_release, to_renew
+from ...core.ledger import Hit, LeasesOut, Peek, Reset, settling
 from ...core.limits import Limit, bound
 from ...core.plans import Organization, Plan, PlanBook
 from ...core.quota_leases import LEAST, LeaseRequest, Settlement
@@ -74,23 +76,23 @@ SCHEMES: Final = (
 @alone("W8", "windows")
 async def ids_that_look_alike_have_separate_windows(store: Store, _: Factory) -> None:
     for index, id in enumerate(ALIKE):
-        await store.hit(id, EXACT.windows, index % 9 + 1, NOW)
+        await store.charge(id, Hit(EXACT.windows, index % 9 + 1), NOW)
     for some in (ALIKE[::2], ALIKE[1::2]):  # One of two that are side by side, then the other.
         for id in some:
-            await store.reset(id)
+            await store.charge(id, Reset())
         for id in ALIKE:
-            await store.peek(id, EXACT.windows, NOW)
+            await store.charge(id, Peek(EXACT.windows), NOW)
 
 
 @alone("W8", "limits")
 async def ids_that_look_alike_have_separate_named_limits(store: Store, _: Factory) -> None:
     limits = bound((Limit("many", "9999/hour"),), None)
     for index, id in enumerate(ALIKE):
-        await store.hit(id, (), index + 1, NOW, limits)
+        await store.charge(id, Hit((), index + 1, limits), NOW)
     for id in ALIKE[::5]:
-        await store.reset(id)
+        await store.charge(id, Reset())
     for id in ALIKE:
-        await store.peek(id, (), NOW, limits)
+        await store.charge(id, Peek((), limits), NOW)
 
 
 @alone("W8", "holds")
@@ -99,11 +101,11 @@ async def ids_that_look_alike_have_separate_budgets(store: Store, _: Factory) ->
     assert limits is not None, "there is a limit"
     limits = budgets(limits)
     for index, id in enumerate(ALIKE):
-        await store.hold(id, Take(_HOLD, limits, (index + 1,), MINUTE, 9), NOW)
+        await store.charge(id, Take(_HOLD, limits, (index + 1,), MINUTE, 9), NOW)
     for id in ALIKE[::5]:
-        await store.hold(id, Settle(_HOLD, limits.fields, (1,)), NOW)
+        await store.charge(id, Settle(_HOLD, limits.fields, (1,)), NOW)
     for id in ALIKE:
-        await store.hold(id, Look(limits, (1,), 9), NOW)
+        await store.charge(id, Look(limits, (1,), 9), NOW)
 
 
 @alone("W8", "quota_leases")
@@ -116,26 +118,26 @@ async def ids_that_look_alike_have_separate_leases(store: Store, factory: Factor
         asked = LeaseRequest(_LEASE, index + LEAST, SECOND)
         await store.admit_leased(factory.token(key), 1, plans, asked, NOW)
     for id in SEPARATED[::5]:
-        await store.settle_leases(id, plan.windows, [Settlement(_LEASE, ())], NOW)
+        await store.charge(id, settling(plan.windows, [Settlement(_LEASE, ())]), NOW)
     for id in SEPARATED:
-        await store.quota_leases(id, NOW)
+        await store.charge(id, LeasesOut(), NOW)
 
 
 @alone("W8", "slots")
 async def ids_that_look_alike_have_separate_slots(store: Store, _: Factory) -> None:
     for index, (id, other) in enumerate(_beside(ALIKE)):
-        await store.acquire(id, f"job {index}", "me", 1, MINUTE, NOW)
-        await store.acquire("jobs", id, "me", None, MINUTE, NOW)
-        await store.acquire("owners", f"job {index}", id, None, MINUTE, NOW)
-        await store.renew("owners", f"job {index}", other, HOUR, NOW)
-    await store.held("jobs", NOW)
-    await store.held("owners", NOW)
+        await store.charge(id, to_acquire(f"job {index}", "me", 1, MINUTE), NOW)
+        await store.charge("jobs", to_acquire(id, "me", None, MINUTE), NOW)
+        await store.charge("owners", to_acquire(f"job {index}", id, None, MINUTE), NOW)
+        await store.charge("owners", to_renew(f"job {index}", other, HOUR), NOW)
+    await store.charge("jobs", TO_LIST, NOW)
+    await store.charge("owners", TO_LIST, NOW)
     for index, (id, other) in enumerate(_beside(ALIKE)):
-        await store.held(id, NOW)
-        await store.release("jobs", id, "me", NOW)
-        await store.release("owners", f"job {index}", other, NOW)
-        await store.renew("owners", f"job {index}", id, HOUR, NOW)
-    await store.held("owners", NOW)
+        await store.charge(id, TO_LIST, NOW)
+        await store.charge("jobs", to_release(id, "me"), NOW)
+        await store.charge("owners", to_release(f"job {index}", other), NOW)
+        await store.charge("owners", to_renew(f"job {index}", id, HOUR), NOW)
+    await store.charge("owners", TO_LIST, NOW)
 
 
 @alone("K1", "keys")

@@ -1,5 +1,6 @@
 """Checks of usage over time, for stores that keep it."""
 
+from ...core.ledger import Reset
 from ...core.timestamps import DAY, HOUR, MINUTE
 from ...core.usage_history import UsageHistory, added
 from ...stores.answers import HistoryOwner, UsageBatch
@@ -130,7 +131,7 @@ async def usage_over_time_survives_a_reset(store: Store) -> None:
         return
     owners = [HistoryOwner("org_1", handle) for handle in ("key_1", None)]
     await store.add_history({owner: addition(NOW, 1) for owner in owners})
-    await store.reset("org_1")
+    await store.charge("org_1", Reset())
     left = [await added_units(store, owner) for owner in owners]
     if left != [1, 1]:
         raise Broken("W2", f"After a reset of windows, histories of one unit each have {left}.")

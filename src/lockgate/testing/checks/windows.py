@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from ...core.ledger import Hit, Peek, Reset
 from ...core.plans import SPANS, Plan
 from ...core.sliding_window import LARGEST, Window
 from ...core.timestamps import DAY, HOUR, MINUTE, SECOND
@@ -19,7 +20,7 @@ async def hits(
     store: Store, times: int, now: int, windows: tuple[Window, ...] = TEN, cost: int = 1
 ) -> None:
     for _ in range(times):
-        await store.hit("org_1", windows, cost, now)
+        await store.charge("org_1", Hit(windows, cost), now)
 
 
 def limited(limit: str, number: int) -> Plan:
@@ -31,7 +32,7 @@ def limited(limit: str, number: int) -> Plan:
 @alone("W2", "windows")
 async def a_cost_that_fits_is_admitted(store: Store, _: Factory) -> None:
     for step in range(3):
-        await store.hit("org_1", EXACT.windows, 1, NOW + step * SECOND)
+        await store.charge("org_1", Hit(EXACT.windows, 1), NOW + step * SECOND)
 
 
 @alone("W1", "windows")
@@ -43,7 +44,7 @@ async def a_full_window_refuses(store: Store, _: Factory) -> None:
 async def a_limit_of_zero_admits_no_request(store: Store, _: Factory) -> None:
     """Zero is not the same as no limit, although both are falsy."""
     await hits(store, 2, NOW, minute(0))
-    await store.peek("org_1", minute(0), NOW)
+    await store.charge("org_1", Peek(minute(0)), NOW)
     await hits(store, 1, NOW, minute(None))
 
 
@@ -90,18 +91,18 @@ async def a_full_window_of_any_length_refuses_to_its_end(store: Store, _: Factor
     """Detects a store that drops idle states before the longest window of a plan has passed."""
     for limit, (name, span) in SPANS.items():
         windows = limited(limit, 3).windows
-        await store.hit(f"org_{name}", windows, 3, NOW)
+        await store.charge(f"org_{name}", Hit(windows, 3), NOW)
         for part in range(1, 5):  # Calls of others make a store drop what it takes for idle.
-            await store.hit("org_1", windows, 1, NOW + part * span // 5)
-        await store.hit(f"org_{name}", windows, 1, NOW + span - 1)
-        await store.hit(f"org_{name}", windows, 1, NOW + span)
+            await store.charge("org_1", Hit(windows, 1), NOW + part * span // 5)
+        await store.charge(f"org_{name}", Hit(windows, 1), NOW + span - 1)
+        await store.charge(f"org_{name}", Hit(windows, 1), NOW + span)
 
 
 @alone("W2", "windows")
 async def a_hit_is_charged_its_cost(store: Store, _: Factory) -> None:
     for cost in (4, 5, 1, 1):
-        await store.hit("org_1", TEN, cost, NOW)
-    await store.hit("org_2", TEN, 10, NOW)
+        await store.charge("org_1", Hit(TEN, cost), NOW)
+    await store.charge("org_2", Hit(TEN, 10), NOW)
 
 
 @alone("W7", "windows")
@@ -109,29 +110,29 @@ async def a_refused_call_costs_nothing(store: Store, _: Factory) -> None:
     await hits(store, 10, NOW)
     for step in range(1, 6):
         await hits(store, 1, NOW + step * SECOND)
-    await store.peek("org_1", TEN, NOW + 6 * SECOND)
+    await store.charge("org_1", Peek(TEN), NOW + 6 * SECOND)
     await hits(store, 2, NOW + MINUTE + SECOND)
-    await store.hit("org_2", TEN, 11, NOW)
-    await store.hit("org_2", TEN, 10, NOW)
+    await store.charge("org_2", Hit(TEN, 11), NOW)
+    await store.charge("org_2", Hit(TEN, 10), NOW)
 
 
 @alone("W9", "windows")
 async def a_refusal_by_one_window_is_not_charged_to_the_others(store: Store, _: Factory) -> None:
     await hits(store, 5, NOW, NARROW.windows)
-    await store.peek("org_1", NARROW.windows, NOW)
+    await store.charge("org_1", Peek(NARROW.windows), NOW)
     await hits(store, 5, NOW + MINUTE, NARROW.windows)
-    await store.peek("org_1", NARROW.windows, NOW + MINUTE)
+    await store.charge("org_1", Peek(NARROW.windows), NOW + MINUTE)
     await hits(store, 5, NOW + HOUR, NARROW.windows)
-    await store.peek("org_1", NARROW.windows, NOW + HOUR)
+    await store.charge("org_1", Peek(NARROW.windows), NOW + HOUR)
 
 
 @alone("W4", "windows")
 async def remaining_falls_by_the_cost(store: Store, _: Factory) -> None:
     windows = Plan("p", rpm=20, rph=30, rpd=40, concurrent=1).windows
-    await store.peek("org_1", windows, NOW)
+    await store.charge("org_1", Peek(windows), NOW)
     for step, cost in enumerate((1, 2, 3, 5, 8)):
-        await store.hit("org_1", windows, cost, NOW + step)
-        await store.peek("org_1", windows, NOW + step)
+        await store.charge("org_1", Hit(windows, cost), NOW + step)
+        await store.charge("org_1", Peek(windows), NOW + step)
 
 
 @alone("W6", "windows")
@@ -140,9 +141,9 @@ async def a_call_after_the_told_wait_is_admitted(store: Store, __: Factory) -> N
     for gap in (0, 3 * SECOND + 7, 11 * SECOND, MINUTE, HOUR + 1, DAY):
         now += gap
         for _ in range(8):
-            reading = await store.hit("org_1", NARROW.windows, 1, now)
+            reading = await store.charge("org_1", Hit(NARROW.windows, 1), now)
             if not reading.allowed:
-                await store.hit("org_1", NARROW.windows, 1, now + reading.wait - 1)
+                await store.charge("org_1", Hit(NARROW.windows, 1), now + reading.wait - 1)
                 now += reading.wait
 
 
@@ -162,7 +163,7 @@ async def the_largest_limit_is_exact(store: Store, _: Factory) -> None:
     await hits(store, 1, NOW, windows, LARGEST - 1)
     await hits(store, 2, NOW + 1, windows)
     for step, cost in enumerate((5, 1, LARGEST)):  # The sum exceeds the precision of a double.
-        await store.hit("org_2", windows, cost, NOW + step)
+        await store.charge("org_2", Hit(windows, cost), NOW + step)
 
 
 @alone("W2", "windows")
@@ -173,15 +174,18 @@ async def a_window_without_a_limit_counts_the_newest_of_the_largest_costs(
     for windows in (OPEN.windows, (*minute(LARGEST), *OPEN.windows[1:])):
         organization = f"org_{len(windows)}_{windows[0].limit}"
         for step, cost in enumerate((1, 7, LARGEST - 9, 1, 1, LARGEST, 3, LARGEST - 1, 2)):
-            await store.hit(organization, windows, cost, NOW + step * SECOND)
+            await store.charge(organization, Hit(windows, cost), NOW + step * SECOND)
         for later in (9 * SECOND, MINUTE + SECOND, MINUTE + 7 * SECOND, MINUTE + 8 * SECOND):
-            await store.peek(organization, windows, NOW + later)
+            await store.charge(organization, Peek(windows), NOW + later)
         for step in range(4):
-            await store.hit(organization, windows, LARGEST - step, NOW + MINUTE + 9 * SECOND + step)
+            await store.charge(
+                organization, Hit(windows, LARGEST - step), NOW + MINUTE + 9 * SECOND + step
+            )
         limited = (*windows[:1], windows[1]._replace(limit=9), *windows[2:])
-        await store.hit(organization, limited, 1, NOW + HOUR)
-        await store.hit(organization, windows, LARGEST, NOW - SECOND)  # The clock has stepped back.
-        await store.hit(organization, windows, 1, NOW)
+        await store.charge(organization, Hit(limited, 1), NOW + HOUR)
+        # The clock has stepped back.
+        await store.charge(organization, Hit(windows, LARGEST), NOW - SECOND)
+        await store.charge(organization, Hit(windows, 1), NOW)
 
 
 @alone("W5", "windows")
@@ -189,8 +193,8 @@ async def peeking_changes_no_state(store: Store, _: Factory) -> None:
     for step in range(9):
         await hits(store, 1, NOW + step)
     for later in (9, MINUTE, 2 * DAY, 9 * DAY, -HOUR, 9):
-        await store.peek("org_1", TEN, NOW + later)
-        await store.peek("org_2", TEN, NOW + later)
+        await store.charge("org_1", Peek(TEN), NOW + later)
+        await store.charge("org_2", Peek(TEN), NOW + later)
     await hits(store, 1, NOW + 9)
 
 
@@ -201,9 +205,9 @@ async def many_hits_share_cells_as_decided(store: Store, _: Factory) -> None:
     for windows in (COARSE.windows, OPEN.windows):
         for step in range(110):
             now += (step % 7) * 200_000
-            await store.hit("org_1", windows, step % 3 + 1, now)
+            await store.charge("org_1", Hit(windows, step % 3 + 1), now)
         for later in (0, 30 * SECOND, MINUTE, HOUR):
-            await store.peek("org_1", windows, now + later)
+            await store.charge("org_1", Peek(windows), now + later)
 
 
 @alone("W2", "windows")
@@ -215,15 +219,15 @@ async def load_that_outlasts_its_window_is_counted_to_the_end(store: Store, _: F
             organization = f"org_{name}_{calls}_{resolution}"
             for step in range(2 * calls + calls // 4):
                 at = NOW + step * span // calls
-                await store.hit(organization, plan.windows, 1, at)
+                await store.charge(organization, Hit(plan.windows, 1), at)
 
 
 @alone("W8", "windows")
 async def hostile_ids_have_separate_windows(store: Store, _: Factory) -> None:
     for index, organization in enumerate(HOSTILE):
-        await store.hit(organization, EXACT.windows, index % 9 + 1, NOW)
+        await store.charge(organization, Hit(EXACT.windows, index % 9 + 1), NOW)
     for organization in HOSTILE:
-        await store.peek(organization, EXACT.windows, NOW)
+        await store.charge(organization, Peek(EXACT.windows), NOW)
 
 
 @alone("W8", "windows")
@@ -232,9 +236,9 @@ async def owners_other_than_organizations_have_windows_too(store: Store, __: Fac
     owners = ["e" * 128, "e" * 129, "e" * 191 + "f", "e" * 192]
     for owner in owners:
         for _ in range(len(owner) % 7 + 1):
-            await store.hit(owner, TEN, 1, NOW)
+            await store.charge(owner, Hit(TEN, 1), NOW)
     for owner in owners:
-        await store.peek(owner, TEN, NOW)
+        await store.charge(owner, Peek(TEN), NOW)
 
 
 @alone("W11", "windows")
@@ -260,21 +264,21 @@ async def another_plan_keeps_counted_hits(store: Store, _: Factory) -> None:
     await hits(store, 8, NOW, EXACT.windows)
     for plan in (COARSE, NARROW, OPEN, EXACT):
         await hits(store, 1, NOW, plan.windows)
-        await store.peek("org_1", plan.windows, NOW)
+        await store.charge("org_1", Peek(plan.windows), NOW)
 
 
 @alone("W2", "windows")
 async def a_reset_empties_the_windows_of_one_organization(store: Store, _: Factory) -> None:
     await hits(store, 11, NOW)
-    await store.hit("org_2", TEN, 9, NOW)
-    await store.reset("org_1")
-    await store.reset("org_3")
+    await store.charge("org_2", Hit(TEN, 9), NOW)
+    await store.charge("org_1", Reset())
+    await store.charge("org_3", Reset())
     for organization in ("org_1", "org_2", "org_3"):
-        await store.peek(organization, TEN, NOW + 1)
+        await store.charge(organization, Peek(TEN), NOW + 1)
     await hits(store, 11, NOW + 2)
-    await store.hit("org_2", TEN, 1, NOW + 2)
-    await store.reset("org_1")
-    await store.hit("org_1", EXACT.windows, 1, NOW + 3)
+    await store.charge("org_2", Hit(TEN, 1), NOW + 2)
+    await store.charge("org_1", Reset())
+    await store.charge("org_1", Hit(EXACT.windows, 1), NOW + 3)
 
 
 CHECKS: tuple[Check, ...] = (
