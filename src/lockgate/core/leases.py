@@ -70,15 +70,6 @@ def lease_of(answer: HoldAnswer) -> Lease | None:
     return None if answer.slot is None else leases_of((answer.slot,))[0]
 
 
-def slot_answer(lease: Lease | None, held: int) -> HoldAnswer:
-    """Return the answer about a slot, by its lease."""
-    if lease is None:
-        return HoldAnswer(False, 0, 0, (held,), (0,))
-    job, owner, deadline, span = lease
-    slot = Reservation(job, 1, deadline, span, owner)
-    return HoldAnswer(True, 0, deadline, (held,), (1,), slots=(slot,))
-
-
 def live(leases: Leases, now: int) -> Leases:
     """Return the leases that have not ended."""
     return leases_of(_applied(TO_LIST, leases, now)[0].slots)

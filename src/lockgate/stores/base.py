@@ -36,19 +36,18 @@ nor surrogates, and come back as they were given.
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
-from ..core.budgets import SLOTS
 from ..core.changes import ChangeDraft
-from ..core.holds import HoldAction, HoldAnswer, Look, Renew, Settle, Take, is_of_slots
+from ..core.holds import HoldAction, HoldAnswer
 from ..core.key_format import Token
-from ..core.leases import Lease, SlotReading, slot_answer
-from ..core.ledger import Action, Hit, HitLeased, LeasesOut, Peek, Reset
+from ..core.leases import Lease, SlotReading
+from ..core.ledger import Action, Hit
 from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..core.quota_leases import LeaseRequest, QuotaLeases, Settlement
-from ..core.sliding_window import LARGEST, Reading, Window
+from ..core.sliding_window import Reading, Window
 from ..core.usage_history import UsageHistory
 from ..events import Events
 from .answers import (
@@ -292,40 +291,6 @@ class Store(Directory, LedgerStore, WindowStore, SlotStore, HoldStore):
     local_version: object = None
     """Identity token, replaced before a verb that changes keys or plans, or ends the sessions of an
     agent, returns; None if other processes can change them too."""
-
-    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
-        return cast(A, await self._called(owner, action, now))
-
-    async def _called(self, owner: str, action: object, now: int | None) -> object:
-        """Apply an action by the methods above, until all stores have :meth:`charge` alone."""
-        match action:
-            case Hit(windows, cost, limits):
-                return await self.hit(owner, windows, cost, now, limits)
-            case Peek(windows, limits):
-                return await self.peek(owner, windows, now, limits)
-            case Reset(change):
-                await self.reset(owner, now, change=change)
-            case HitLeased(windows, 0, LeaseRequest() as request):
-                await self.settle_leases(owner, windows, request.settled, now)
-            case LeasesOut(in_use):
-                return await (self.leases_in_use if in_use else self.quota_leases)(owner, now)
-            case Take(id, limits, _, span, _, holder) if limits.fields == (SLOTS,):
-                most = limits.windows[0].limit
-                most = None if most == LARGEST else most
-                lease, held, _ = await self.acquire(owner, id, holder, most, span, now)
-                return slot_answer(lease, held)
-            case Settle(id, fields, _, _, holder) if fields == (SLOTS,):
-                done = await self.release(owner, id, holder, now)
-                return HoldAnswer(done, 0, 0, (), ())
-            case Renew(id, fields, span, _, holder) if fields == (SLOTS,):
-                return slot_answer(await self.renew(owner, id, holder, span, now), 0)
-            case Look() if is_of_slots(action):
-                leases = await self.held(owner, now)
-                out = tuple(slot_answer(one, 0).slots[0] for one in leases)
-                return HoldAnswer(False, 0, 0, (len(out),), (), slots=out)
-            case _:
-                return await self.hold(owner, cast(HoldAction, action), now)
-        return None
 
     @urgent
     async def admit(
