@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-TUTORIALS = sorted([ROOT / "README.md", *(ROOT / "docs" / "tutorials").glob("*.md")])
+TUTORIALS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
 OF_THE_SHELL = [ROOT / "docs" / name for name in ("cli.md", "migrating.md")]
 """Pages whose commands are `lockgate`'s, not those of a client: see ``test_shell_pages.py``."""
 SERVED = [ROOT / "docs" / "mcp.md"]

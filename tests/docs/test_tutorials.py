@@ -1,4 +1,6 @@
-"""The README and each tutorial, followed to the letter: files, server, calls and answers.
+"""The README and the tutorial of each framework, followed to the letter: files, server, calls.
+
+A framework has the part of the tutorial below its ``<summary>``, and all that is outside of them.
 
 A comment before a block says what a reader does with it: ``<!-- file: PATH -->`` saves it,
 ``<!-- append: PATH -->`` adds it to a file, ``<!-- setup -->`` runs it, ``<!-- server -->`` runs
@@ -20,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import ROOT, SERVED, TUTORIALS, check_console
+from tests.docs.blocks import SERVED, TUTORIALS, check_console
 from tests.patience import until
 from tests.servers import reserved_port
 from tests.tracing import untraced
@@ -28,6 +30,20 @@ from tests.tracing import untraced
 MARKED = re.compile(r"^<!-- (\w+)(?:: (\S+))? -->\n```\w+\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 KEY = re.compile(r"^KEY=(acme_live_\S+)$", re.MULTILINE)
 REQUIREMENT = re.compile(r"([\w-]+)(?:\[([\w,]+)\])?")
+FRAMEWORK = re.compile(
+    r"^<details [^>]*>\n<summary><b>(\w+)</b></summary>\n(.*?)^</details>$",
+    re.DOTALL | re.MULTILINE,
+)
+README, TUTORIAL = (page.read_text() for page in TUTORIALS)
+
+
+def tutorial_of(framework: str) -> str:
+    """Return the tutorial without the parts of all other frameworks."""
+    return FRAMEWORK.sub(lambda part: part[2] if part[1] == framework else "", TUTORIAL)
+
+
+FRAMEWORKS = {name: tutorial_of(name) for name, _ in FRAMEWORK.findall(TUTORIAL)}
+PAGES = {"README": README, **FRAMEWORKS, **{page.stem: page.read_text() for page in SERVED}}
 
 
 def marked(text: str, kind: str) -> list[tuple[str, str]]:
@@ -69,10 +85,10 @@ def served(command: str, folder: Path) -> Iterator[str]:
             server.wait()
 
 
-@pytest.mark.parametrize("page", TUTORIALS + SERVED, ids=lambda page: page.stem)
-def test_a_tutorial_ends_as_it_says(page: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_tutorial_ends_as_it_says(page: str, tmp_path: Path) -> None:
     with reserved_port() as port:
-        follow(page.read_text().replace("8000", str(port)), port, tmp_path)
+        follow(PAGES[page].replace("8000", str(port)), port, tmp_path)
 
 
 def follow(text: str, port: int, tmp_path: Path) -> None:
@@ -91,23 +107,27 @@ def follow(text: str, port: int, tmp_path: Path) -> None:
         check_console(re.sub(r"^\$ KEY=.*", f"$ KEY={key}", text, flags=re.MULTILINE), {})
 
 
-@pytest.mark.parametrize("page", TUTORIALS + SERVED, ids=lambda page: page.stem)
-def test_a_tutorial_installs_packages_and_extras_that_exist(page: Path) -> None:
-    [(_, block)] = marked(page.read_text(), "install")
+@pytest.mark.parametrize("page", PAGES)
+def test_a_tutorial_installs_packages_and_extras_that_exist(page: str) -> None:
+    [(_, block)] = marked(PAGES[page], "install")
     line = next(line for line in block.splitlines() if line.startswith("pip install "))
-    for name, extras in REQUIREMENT.findall(line.removeprefix("pip install ").replace(">=5.2", "")):
+    named = line.removeprefix("pip install ").replace(">=5.2", "").replace("'.[", "'lockgate[")
+    for name, extras in REQUIREMENT.findall(named):
         distribution = importlib.metadata.metadata(name)
         offered = {"", *distribution.get_all("Provides-Extra", [])}
         assert offered >= set(extras.split(","))
 
 
 def test_every_tutorial_ends_in_a_429_and_a_dashboard() -> None:
-    frameworks = {"starlette", "fastapi", "flask", "django", "litestar", "quart"}
-    assert {page.stem for page in TUTORIALS} == {"README", *frameworks}
-    for page in TUTORIALS:
-        assert "HTTP/1.1 429 Too Many Requests" in page.read_text()
-        assert page.stem == "README" or "The limit of the minute was reached" in page.read_text()
+    assert set(FRAMEWORKS) == {"Starlette", "FastAPI", "Flask", "Django", "Litestar", "Quart"}
+    for page in FRAMEWORKS.values():
+        assert "HTTP/1.1 429 Too Many Requests" in page
+        assert "The limit of the minute was reached" in page
+
+
+def test_the_readme_has_at_most_700_words() -> None:
+    assert len(README.split()) <= 700
 
 
 def test_the_readme_links_to_no_file_that_the_package_index_lacks() -> None:
-    assert re.findall(r"\]\((?!https://)[^)]*\)", (ROOT / "README.md").read_text()) == []
+    assert re.findall(r"\]\((?!https://)[^)]*\)", README) == []
