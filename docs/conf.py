@@ -3,7 +3,8 @@
     sphinx-build -W --keep-going -c docs . build/site
 
 The sources are the repository's own Markdown pages, from its root, so a link that works in the
-repository works on the site. The lists of ``docs/index.md`` are the navigation.
+repository works on the site. The lists of ``docs/index.md`` and of
+``docs/pages.md`` are the navigation.
 """
 
 import re
@@ -59,18 +60,24 @@ html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 
 
+def listed_pages() -> str:
+    """Return the index and, below it, the sections of the page that lists all other pages."""
+    _, *others = (DOCS / "pages.md").read_text().partition("\n## ")
+    return (DOCS / "index.md").read_text() + "".join(others)
+
+
 def add_navigation(app: Sphinx, page: str, text: list[str]) -> None:
-    """Append a hidden table of contents for each section of the index that lists pages."""
+    """Append to the index a hidden table of contents for each section that lists pages."""
     if page != INDEX:
         return
-    for title, body in SECTION.findall(text[0] + "\n"):
+    for title, body in SECTION.findall(listed_pages()):
         pages = "\n".join(path for _, path, _ in ENTRY.findall(body))
         if pages:
             text[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
 
 
 def write_llms_txt(app: Sphinx, failure: Exception | None) -> None:
-    """Write ``llms.txt`` (llmstxt.org): the index, with links to the Markdown of each page."""
+    """Write ``llms.txt`` (llmstxt.org): the lists of pages, with links to the Markdown of each page."""
     if failure is not None or app.builder.name != "html":
         return
     site = Path(app.outdir)
@@ -81,8 +88,8 @@ def write_llms_txt(app: Sphinx, failure: Exception | None) -> None:
             logger.warning("llms.txt: %s does not exist", file)
         return f"]({file.as_posix()})"
 
-    index = (DOCS / "index.md").read_text()
-    (site / "llms.txt").write_text(re.sub(r"\]\(([\w./-]+)\.md(?:#[\w-]+)?\)", source, index))
+    index = re.sub(r"\]\(([\w./-]+)\.md(?:#[\w-]+)?\)", source, listed_pages())
+    (site / "llms.txt").write_text(index)
 
 
 def edit_docstring(
