@@ -3,7 +3,7 @@
     sphinx-build -W --keep-going -c docs . build/site
 
 The sources are the repository's own Markdown pages, from its root, so a link that works in the
-repository works on the site. The lists of ``docs/index.md`` and of
+repository works on the site. The lists of ``docs/index.md`` and
 ``docs/pages.md`` are the navigation.
 """
 
@@ -77,7 +77,7 @@ def add_navigation(app: Sphinx, page: str, text: list[str]) -> None:
 
 
 def write_llms_txt(app: Sphinx, failure: Exception | None) -> None:
-    """Write ``llms.txt`` (llmstxt.org): the lists of pages, with links to the Markdown of each page."""
+    """Write ``llms.txt`` (llmstxt.org): the lists of pages, with links to their Markdown."""
     if failure is not None or app.builder.name != "html":
         return
     site = Path(app.outdir)
