@@ -30,6 +30,7 @@ MODULES: Final = (
     "benchmarks.leases",
     "benchmarks.revocations",
     "benchmarks.worst",
+    "tests.clients.campaign",
     "tests.faults.campaign",
     "tests.outages.campaign",
     "tests.streams.campaign",

@@ -14,7 +14,7 @@ import lockgate
 # From the ground up. A module may import from its own floor and from those below it.
 FLOORS = (
     {"core", "errors"},
-    {"clock", "events", "legacy", "metrics", "stores", "sync"},
+    {"clock", "error_formats", "events", "legacy", "metrics", "stores", "sync"},
     {"gate", "migrations", "options", "principal", "services", "sessions"},
     {"asgi", "web", "wsgi"},
     {

@@ -416,7 +416,7 @@ class _Operations:
         except ClientGone:
             return
         except Refusal as refusal:
-            reply = refused(refusal, self._gate)
+            reply = refused(refusal, self._gate, AsgiRequest(scope))
         await respond(reply, scope, send)
 
 

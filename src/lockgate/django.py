@@ -237,7 +237,8 @@ def requires(
                 if not watched(held):
                     admitted(rule, held, view)
             except Refusal as refusal:
-                return _answer_with(refused(refusal, gate_in(held)))
+                caller = _caller_of(cast(HttpRequest, request), held)
+                return _answer_with(refused(refusal, gate_in(held), caller()))
             return None
 
         @wraps(view)
@@ -303,18 +304,23 @@ def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:
     entry = entry_in(held)
     if entry is None:
         logger.error(NO_GATE)
-        return _answer_with(refused(NotFound(), None))
+        return _answer_with(refused(NotFound(), None, None))
     if request.resolver_match is None:
         return None
-    caller: Callable[[], RequestView] = partial(_wsgi_caller, request)
-    if "REQUEST_METHOD" not in held:
-        caller = partial(AsgiRequest, cast(Scope, held))
+    caller = _caller_of(request, held)
     template = template_of(request.resolver_match.route)
     try:
         entry.guard.verify_route(entry.rule, request.method or "GET", template, caller)
     except Refusal as refusal:
-        return _answer_with(refused(refusal, entry.gate))
+        return _answer_with(refused(refusal, entry.gate, caller()))
     return None
+
+
+def _caller_of(request: HttpRequest, held: Mapping[str, Any]) -> Callable[[], RequestView]:
+    """Return a function that returns the view of a request."""
+    if "REQUEST_METHOD" in held:
+        return partial(_wsgi_caller, request)
+    return partial(AsgiRequest, cast(Scope, held))
 
 
 @lru_cache(maxsize=8)

@@ -581,6 +581,11 @@ class RateLimitExceeded(Refusal):
         values = {**vars(self), "of": of, "end": end, "when": time_of(type)}
         super().__init__(message.format_map(values))
 
+    @property
+    def is_final(self) -> bool:
+        """Whether no wait helps: the cost is above a limit that has no end (D39)."""
+        return self.cost > self.limit and self.ends_at is None
+
     def body(self) -> dict[str, object]:
         """Add ``retryAfter`` and ``limits`` (D16), with ``limits.name`` of a named limit, and
         ``limits.held`` where a hold was refused."""

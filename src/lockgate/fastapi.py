@@ -274,7 +274,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
         for found in error.errors()[:PROBLEMS_AT_MOST]
     ]
     # FastAPI reports the errors of a body once for each function that takes it.
-    return response_to(InvalidRequest(dict.fromkeys(problems)), gate)
+    return response_to(InvalidRequest(dict.fromkeys(problems)), gate, request.scope)
 
 
 error_handlers: dict[int | type[Exception], _Handler] = {

@@ -152,7 +152,8 @@ def response_to(refusal: Refusal, gate: Gate | None = None) -> Response:
     Args:
         gate: the gate that refuses; None: the gate that admitted the request.
     """
-    reply = refused(refusal, gate or gate_in(request.environ))
+    environ = request.environ
+    reply = refused(refusal, gate or gate_in(environ), WsgiRequest(environ))
     return Response(reply.body, reply.status, text(reply.headers))
 
 

@@ -194,7 +194,7 @@ class Gate:
         self.prefix: Final = of_web.prefix
         self.key_header: Final = of_web.header
         """The further header for keys in lower case; None: only ``Authorization`` holds keys."""
-        self.error_body: Final = of_web.error_body
+        self.error_body, self.longest_retry = of_web.error_body, of_web.longest_retry
         self.health: Final = of_web.health
         self.headers, self.text_headers = (
             (all_headers, all_text) if of_web.draft_headers else (rate_headers, rate_text)

@@ -223,7 +223,8 @@ def _handler(gate: Gate, path: str, operation: ASGIApp, methods: list[str]) -> H
 
 def _answer(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
     assert isinstance(error, Refusal), "registered for Refusal"
-    return _response(refused(error, gate_in(request.scope)))
+    scope = cast(Scope, request.scope)
+    return _response(refused(error, gate_in(scope), AsgiRequest(scope)))
 
 
 def _response(reply: Reply) -> Response[bytes]:

@@ -4,7 +4,7 @@ gate = Gate("redis://cache", brand="acme", web_options=WebOptions(key_header="X-
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -14,7 +14,8 @@ from .core.arguments import checks_arguments
 from .core.imported_keys import ImportedKeyFormat
 from .core.limits import Limit, check_limits, listed
 from .core.plans import ANONYMOUS, Plan
-from .errors import ConfigurationError, Refusal
+from .error_formats import ErrorFormat
+from .errors import ConfigurationError
 from .sessions import SESSION_COOKIE, SessionVerifier
 from .sessions.options import ROLES, RoleOf, StepUp, check_cookie, check_function, check_roles
 from .stores.resilience.deadlines import DEADLINE
@@ -101,8 +102,12 @@ class WebOptions:
             ``/health/live`` and ``/health/ready``; None: no probes.
         key_header: a header, such as ``X-API-Key``, that may hold a key instead of
             ``Authorization``, for clients of an earlier system (D35); None: no other header.
-        error_body: returns another JSON body for a refusal, for clients of an earlier system;
-            status and headers stay. None: the bodies of lockgate.
+        error_body: returns another JSON body for a refusal of a request, or an
+            :class:`~lockgate.error_formats.ErrorBody` with headers; the status stays.
+            :mod:`lockgate.error_formats` has those of other services. None: lockgate's.
+        longest_retry: the most seconds that a 429 asks a client to wait without advising it by
+            ``x-should-retry: false`` to give up (D48); None: any. A cost above a limit, for which
+            waiting is useless, always has this advice.
         draft_headers: whether to add the IETF draft's ``RateLimit`` fields (D23).
         end_streams: whether the open streams and WebSockets of a key, or of an agent's session, end
             within a second of its revocation, expiry or sign-out.
@@ -134,7 +139,8 @@ class WebOptions:
     prefix: str = "/api/v1"
     health: str | None = None
     key_header: str | None = None
-    error_body: Callable[[Refusal], object] | None = None
+    error_body: ErrorFormat | None = None
+    longest_retry: float | None = 120
     draft_headers: bool = False
     end_streams: bool = True
     session_cookie: str | None = SESSION_COOKIE
@@ -148,6 +154,10 @@ class WebOptions:
         """Refuse a prefix that matches no path, a header or cookie with another meaning, and
         options that accept no session."""
         prefix, health, name = self.prefix, self.health, self.key_header
+        if self.longest_retry is not None and not self.longest_retry > 0:
+            raise ConfigurationError(
+                f"longest_retry is {self.longest_retry}: use more than 0 s, or None for any wait."
+            )
         if prefix != "" and (not prefix.startswith("/") or prefix.endswith("/")):
             raise ConfigurationError(
                 f"The prefix {prefix!r} must start with '/' and not end with it."

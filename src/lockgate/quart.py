@@ -244,7 +244,7 @@ async def _check(app: Quart, guard: Guard, scope: Scope, matched: Request | Webs
 def _answer(error: Exception) -> Response:
     assert isinstance(error, Refusal), "registered for Refusal"
     matched: Any = request if has_request_context() else websocket
-    return _response(refused(error, gate_in(matched.scope)))
+    return _response(refused(error, gate_in(matched.scope), AsgiRequest(matched.scope)))
 
 
 def _response(reply: Reply) -> Response:

@@ -190,7 +190,9 @@ class GateMiddleware:
         self, refusal: Refusal, environ: WSGIEnvironment, start_response: StartResponse
     ) -> Iterable[bytes]:
         """Answer a request with a refusal."""
-        return respond(refused(refusal, self.guard.gate), environ, start_response)
+        return respond(
+            refused(refusal, self.guard.gate, WsgiRequest(environ)), environ, start_response
+        )
 
 
 def protect(
@@ -269,7 +271,8 @@ def requires(
                 if not watched(environ):
                     admitted(rule, environ, app)
             except Refusal as refusal:
-                return respond(refused(refusal, gate_in(environ)), environ, start_response)
+                reply = refused(refusal, gate_in(environ), WsgiRequest(environ))
+                return respond(reply, environ, start_response)
             return app(environ, start_response)
 
         mark(app, guarded, rule)
@@ -298,7 +301,8 @@ def operations(gate: Gate) -> WSGIApplication:
             if found is not None:
                 environ[PARAMS] = found.groupdict()
                 return operation(environ, start_response)
-        return respond(refused(NotFound(), gate), environ, start_response)
+        reply = refused(NotFound(), gate, WsgiRequest(environ))
+        return respond(reply, environ, start_response)
 
     return operate
 
@@ -322,7 +326,7 @@ def guarded_operation(
             caller, principal = WsgiRequest(environ), principal_of(environ)
             reply = run(answer(gate, by_method, caller, principal, params, reader(environ)))
         except Refusal as refusal:
-            reply = refused(refusal, gate)
+            reply = refused(refusal, gate, WsgiRequest(environ))
         return respond(reply, environ, start_response)
 
     return GateMiddleware(operate, gate)

@@ -20,6 +20,7 @@ from lockgate import ConfigurationError, Gate, Plan, PlanBook, Refusal, run, sta
 from lockgate import asgi as lockgate_asgi
 from lockgate import wsgi as lockgate_wsgi
 from lockgate.asgi import GateMiddleware
+from lockgate.error_formats import RefusedRequest
 from lockgate.errors import InvalidRequest, Problem
 from lockgate.options import WebOptions
 from lockgate.web.guard import Guard
@@ -217,7 +218,7 @@ def test_a_gate_without_the_header_has_the_ordinary_guard() -> None:
 # --- bodies ------------------------------------------------------------------------------------
 
 
-def as_before(refusal: Refusal) -> object:
+def as_before(refusal: Refusal, _: RefusedRequest) -> object:
     return {"detail": refusal.message, "status": refusal.status, "old": refusal.code.lower()}
 
 
@@ -254,7 +255,7 @@ def test_refusals_that_the_application_raises_have_the_body_too() -> None:
 
 @pytest.mark.parametrize(
     "hook",
-    [lambda _: 1 / 0, lambda _: object(), lambda refusal: refusal.nothing],
+    [lambda *_: 1 / 0, lambda *_: object(), lambda refusal, _: refusal.nothing],
     ids=["raises", "no JSON", "mistaken"],
 )
 def test_a_function_that_fails_is_logged_and_the_standard_body_is_sent(

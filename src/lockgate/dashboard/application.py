@@ -205,7 +205,7 @@ async def answer(
     except Refusal as refusal:
         is_flood = spent is not None and isinstance(refusal, RateLimitExceeded)
         if is_flood and not any(b"text/html" in value for value in caller.header(b"accept")):
-            return refused(refusal, site.gate)  # In a tenth of the time of a page.
+            return refused(refusal, site.gate, caller)  # In a tenth of the time of a page.
         return _refused(visit, refusal)
 
 

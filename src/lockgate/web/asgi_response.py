@@ -188,7 +188,10 @@ async def refuse(refusal: Refusal, scope: Scope, send: Send, gate: Gate | None =
         gate: the gate that refuses; None: the gate that admitted the request.
     """
     reply_of = scope.get(REPLY_OF)
-    reply = refused(refusal, gate or gate_in(scope)) if reply_of is None else reply_of(refusal)
+    if reply_of is None:
+        reply = refused(refusal, gate or gate_in(scope), AsgiRequest(scope))
+    else:
+        reply = reply_of(refusal)
     if scope["type"] == "http":
         await respond(reply, scope, send)
     elif _denies(scope):

@@ -80,11 +80,13 @@ class CachedResponses:
         organization = refusal.organization
         if local_version is None or not rule.shares_refusals or refusal.until <= refusal.since:
             return
+        if self._gate.error_body is not None:
+            return  # The answer depends on the request.
         principal = refusal.principal
         if isinstance(principal, Principal) and principal.key and principal.key.addresses:
             return  # The answer depends on the client.
         assert organization is not None, "a key was refused"
-        answer = refused(refusal, self._gate)
+        answer = refused(refusal, self._gate, None)
         kind = kind_of(refusal)
         tally = self._gate.metrics.tally(kind.code, kind.plan, kind.window)
         until = refusal.until

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from pydantic_core import SchemaValidator, ValidationError, core_schema
 from starlette.types import Message, Receive
 
+from ..error_formats import RATE_LIMITED, REFUSED
 from ..errors import (
     Header,
     InvalidRequest,
@@ -39,12 +40,6 @@ HANDSHAKE_VERSIONS: Final = frozenset({b"2024-11-05", b"2025-03-26", b"2025-06-1
 NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter that names what is called, by method."""
 
-RATE_LIMITED: Final = -32023
-"""The JSON-RPC error code of a refusal by a limit, as SEP-3304 proposes it: no version of the
-protocol has one yet."""
-REFUSED: Final = -32010
-"""The JSON-RPC error code of every other refusal of the gate, from the range that the protocol
-leaves to implementations."""
 _HEADER_MISMATCH: Final = -32020
 _PARSE_ERROR: Final = -32700
 _INVALID_REQUEST: Final = -32600
@@ -283,7 +278,7 @@ def rpc_reply(refusal: Refusal, gate: Gate, request_id: Id, metadata: str | None
         metadata: the URL of the protected-resource metadata of OAuth (RFC 9728), which the
             challenge names; None: OAuth is not in use.
     """
-    status, headers, _ = refused(refusal, gate)
+    status, headers, _ = refused(refusal, gate, None)
     if metadata is not None:
         headers = tuple(_with_metadata(header, metadata) for header in headers)
     if isinstance(request_id, str) and gate.format.redact(request_id) != request_id:

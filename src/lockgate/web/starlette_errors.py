@@ -8,11 +8,12 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ExceptionHandler
+from starlette.types import ExceptionHandler, Scope
 from starlette.websockets import WebSocket
 
 from ..errors import LockgateError, MethodNotAllowed, NotFound, Refusal
 from ..gate import Gate
+from .asgi_request import AsgiRequest
 from .asgi_response import refuse
 from .entry import gate_in
 from .operations.table import refused
@@ -21,9 +22,9 @@ _LAYERS_AT_MOST: Final = 50
 _ANY_REFUSAL: Final = (Refusal, LockgateError)
 
 
-def response_to(refusal: Refusal, gate: Gate | None) -> Response:
+def response_to(refusal: Refusal, gate: Gate | None, scope: Scope) -> Response:
     """Turn a refusal of a gate into a response."""
-    reply = refused(refusal, gate)
+    reply = refused(refusal, gate, AsgiRequest(scope))
     response = Response(reply.body, reply.status)
     response.raw_headers += reply.headers
     return response
@@ -35,7 +36,7 @@ async def answer_refusal(connection: "HTTPConnection[Any]", error: Exception) ->
     if isinstance(connection, WebSocket):
         await refuse(error, connection.scope, connection.send)
         return None
-    return response_to(error, gate_in(connection.scope))
+    return response_to(error, gate_in(connection.scope), connection.scope)
 
 
 async def from_the_router(connection: "HTTPConnection[Any]", error: Exception) -> Response:
@@ -44,12 +45,13 @@ async def from_the_router(connection: "HTTPConnection[Any]", error: Exception) -
     gate = gate_in(connection.scope)
     if error.status_code == NotFound.status:
         own_words = error.detail if error.detail != HTTPStatus.NOT_FOUND.phrase else None
-        response = response_to(NotFound(own_words), gate)
+        response = response_to(NotFound(own_words), gate, connection.scope)
         response.headers.update(error.headers or {})
         return response
     if error.status_code == MethodNotAllowed.status:
         allowed = (error.headers or {}).get("Allow", "")
-        return response_to(MethodNotAllowed(filter(None, allowed.split(", "))), gate)
+        refusal = MethodNotAllowed(filter(None, allowed.split(", ")))
+        return response_to(refusal, gate, connection.scope)
     bodyless = error.status_code in {204, 304}
     return PlainTextResponse("" if bodyless else error.detail, error.status_code, error.headers)
 

@@ -26,7 +26,7 @@ from ...services.store_errors import asking
 from ...services.usage.rate_limit_status import status_of
 from ...stores.committed import collecting
 from ..bodies import read_body, require_json
-from ..error_bodies import error_body
+from ..error_bodies import answer_of
 from ..request import SAFE_METHODS, RequestView, address_of
 from .accounts import account_endpoints
 from .health import HEALTH
@@ -254,7 +254,7 @@ async def answer(
         return reply
     told = pending.error(value)
     told.shown = json.loads(reply.body)
-    answered = refused(told, gate)
+    answered = refused(told, gate, caller)
     return answered._replace(headers=(*answered.headers, *headers))
 
 
@@ -291,9 +291,8 @@ class Repeated(Refusal):
         self.answer = answer
 
 
-def refused(refusal: Refusal, gate: Gate | None) -> Reply:
-    """Return a refusal as an answer, with its rate-limit headers and the gate's error body."""
+def refused(refusal: Refusal, gate: Gate | None, caller: RequestView | None) -> Reply:
+    """Return a refusal of a request as an answer, in the gate's error format."""
     if isinstance(refusal, Repeated):
         return refusal.answer
-    headers = ((b"content-type", b"application/json"), *refusal.headers(), *refusal.rate)
-    return Reply(refusal.status, headers, error_body(refusal, gate))
+    return Reply(refusal.status, *answer_of(refusal, gate, caller))

@@ -1,0 +1,1 @@
+"""What clients of customers do on each refusal, over HTTP; their sleep moves the clock."""
