@@ -40,6 +40,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from .asgi import GateMiddleware
 from .core.access_rule import PUBLIC, Credential, Rule, SlotUse
 from .core.limits import Limit
+from .error_formats import RATE_LIMITED
 from .errors import ConfigurationError, Refusal, Unauthenticated
 from .events import logger
 from .gate import Gate
@@ -50,7 +51,6 @@ from .web.asgi_response import REPLY_OF, Exchange, refuse, respond
 from .web.audit import Audit, StrictAuditFailed
 from .web.entry import entry_in, principal_of
 from .web.mcp_calls import (
-    RATE_LIMITED,
     UNREAD,
     Calls,
     InBatch,

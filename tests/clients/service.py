@@ -14,7 +14,7 @@ from starlette.routing import Route
 from lockgate import Gate, Plan, PlanBook, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.error_formats import anthropic, by_path, openai
-from lockgate.options import WebOptions
+from lockgate.options import StoreOptions, WebOptions
 from lockgate.starlette import error_handlers
 from lockgate.testing.clock import HandClock
 from tests.web.serving import served
@@ -108,7 +108,10 @@ class Service:
             longest_retry=refused.longest_retry,
         )
         self.gate = Gate(
-            brand="acme", clock=self.clock, plans=PlanBook([refused.plan]), web_options=options
+            brand="acme",
+            store_options=StoreOptions(clock=self.clock),
+            plans=PlanBook([refused.plan]),
+            web_options=options,
         )
         self.calls = 0
         self.key = self.new_key("models:write")

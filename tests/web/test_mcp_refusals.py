@@ -127,7 +127,7 @@ async def test_an_error_has_the_id_of_a_request_whose_body_was_read(
 
 @both_servers
 async def test_a_refusal_from_memory_has_the_same_form(kind: str) -> None:
-    def own(refusal: Any) -> Any:
+    def own(refusal: Any, _: Any) -> Any:
         return {"oops": refusal.code}
 
     for options in ({}, {"web_options": WebOptions(error_body=own)}):
