@@ -33,6 +33,7 @@ from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.quota_leases import QuotaLeases, Settlement
 from lockgate.core.reservations import Reservation, Reservations
 from lockgate.core.sliding_window import LARGEST, Reading, Window
+from lockgate.stores.key_value import RecordStore
 
 A = TypeVar("A")
 
@@ -184,6 +185,10 @@ class ByVerbs(Store):
 
 class MemoryByVerbs(ByVerbs, MemoryStore):
     """A memory store."""
+
+
+class RecordsByVerbs(ByVerbs, RecordStore):
+    """A store of records."""
 
 
 def _slots(leases: Sequence[Lease]) -> Reservations:

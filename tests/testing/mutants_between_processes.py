@@ -11,7 +11,7 @@ from typing import Any, Final
 from lockgate import Store
 from lockgate.core.holds import Look, Renew, Settle
 from lockgate.core.limit_windows import LimitWindows
-from lockgate.stores.key_value import RecordStore
+from tests.by_verbs import RecordsByVerbs
 from tests.examples.test_own_store import example
 
 LOCKED_VERBS: Final = (
@@ -102,12 +102,12 @@ def with_lock_of_the_process(race: str, path: str) -> Store:
         with lock:
             entered = _careless.set(is_meant(*arguments))
             try:
-                return await getattr(RecordStore, verb)(self, *arguments, **options)
+                return await getattr(RecordsByVerbs, verb)(self, *arguments, **options)
             finally:
                 _careless.reset(entered)
 
     records.get, records.put_if = get_slowly, put
-    made: Store = type("LockOfTheProcess", (RecordStore,), {verb: careless})(records)
+    made: Store = type("LockOfTheProcess", (RecordsByVerbs,), {verb: careless})(records)
     return made
 
 
@@ -124,13 +124,13 @@ def with_cache_of_the_process(verb: str, path: str) -> Store:
 
     async def cached(self: Any, *arguments: Any) -> Any:
         if verb == "hold" and not isinstance(arguments[1], Look):
-            return await RecordStore.hold(self, *arguments)
+            return await RecordsByVerbs.hold(self, *arguments)
         at, found = kept.get(arguments, (0.0, None))
         if time.monotonic() - at > BRIEFLY:
-            found = await getattr(RecordStore, verb)(self, *arguments)
+            found = await getattr(RecordsByVerbs, verb)(self, *arguments)
             kept[arguments] = (time.monotonic(), found)
         return found
 
     records.put_if = put
-    made: Store = type("CacheOfTheProcess", (RecordStore,), {verb: cached})(records)
+    made: Store = type("CacheOfTheProcess", (RecordsByVerbs,), {verb: cached})(records)
     return made

@@ -95,7 +95,7 @@ class NeverAwakes(Suspending):
         return await super().hit(organization, windows, cost, now, limits)
 
 
-@pytest.mark.parametrize(("kind", "verb"), [(Deadlocks, "renew"), (DeadlocksInACrowd, "acquire")])
+@pytest.mark.parametrize(("kind", "verb"), [(Deadlocks, "renew"), (DeadlocksInACrowd, "take")])
 def test_a_store_that_blocks_for_ever_is_named(kind: type[Mutant], verb: str) -> None:
     with pytest.raises(Broken, match=rf"{verb}\(\) had not returned when the check had") as broken:
         run(certify(kind, parts=kind.parts, deadline=BRIEF))

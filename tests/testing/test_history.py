@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
-from lockgate.core.ledger import Hit
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.stores.answers import OutcomeUnknown
 from lockgate.testing import Broken, Event, Recorder, Undecided, assert_linearizable
@@ -19,8 +19,8 @@ from lockgate.testing.model import World, expect
 
 WINDOWS = minute(2)
 OPEN = minute(None)
-HIT = Call("hit", ("org_1", WINDOWS, 1, NOW))
-LOOK = Call("peek", ("org_1", WINDOWS, NOW))
+HIT = Call("charge", ("org_1", Hit(WINDOWS, 1), NOW))
+LOOK = Call("charge", ("org_1", Peek(WINDOWS), NOW))
 
 
 def answers() -> tuple[Any, Any, Any]:
@@ -86,8 +86,9 @@ def test_a_history_whose_orders_are_too_many_is_undecided(monkeypatch: pytest.Mo
     """Neither an order nor a proof that there is none: it neither passes nor fails."""
     monkeypatch.setattr("lockgate.testing.history._STEPS_AT_MOST", 2_000)
     costs = [2**number for number in range(18)]
-    many = [Event(Call("hit", ("org_1", OPEN, cost, NOW)), 0, inf, LOST) for cost in costs]
-    last = [Event(Call("hit", ("org_1", OPEN, 1, NOW)), 1, 2, FIRST)] * 2
+    hits = [Call("charge", ("org_1", Hit(OPEN, cost), NOW)) for cost in costs]
+    many = [Event(hit, 0, inf, LOST) for hit in hits]
+    last = [Event(hits[0], 1, 2, FIRST)] * 2
     with pytest.raises(Undecided, match="no order of these 20 calls is found, and some"):
         assert_linearizable([*many, *last])
 
@@ -95,8 +96,8 @@ def test_a_history_whose_orders_are_too_many_is_undecided(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("call", "reason"),
     [
-        (Call("hit", ("org_1", WINDOWS, 1)), "without now it goes by the store's clock"),
-        (Call("hit", ("org_1", WINDOWS, 1, None)), "without now it goes by the store's clock"),
+        (Call("charge", ("org_1", Hit(WINDOWS, 1))), "by the store's clock"),
+        (Call("charge", ("org_1", Hit(WINDOWS, 1), None)), "by the store's clock"),
         (Call("census", (NOW,)), "a walk is made in several steps"),
         (Call("scan", (None, 1)), "the model does not have this verb"),
     ],
@@ -112,7 +113,7 @@ def test_a_recorder_refuses_calls_that_the_model_cannot_answer(call: Call, reaso
 
 def test_a_call_that_the_store_could_not_answer_may_have_taken_effect() -> None:
     class Fails(MemoryStore):
-        async def hit(self, *arguments: Any, **options: Any) -> Any:
+        async def charge(self, *arguments: Any, **options: Any) -> Any:
             raise OutcomeUnknown("no reply")
 
     recorder = Recorder(Fails())

@@ -20,9 +20,9 @@ from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
 from lockgate.stores.answers import Admission, Verdict
-from lockgate.stores.key_value import RecordStore
 from lockgate.testing import Broken
 from lockgate.testing.processes import share
+from tests.by_verbs import RecordsByVerbs
 from tests.examples.test_own_store import example
 
 from .mutants_between_processes import (
@@ -38,7 +38,7 @@ def gap() -> None:
     time.sleep(0.0005)
 
 
-class RemembersKeys(RecordStore):
+class RemembersKeys(RecordsByVerbs):
     """Each process asks once for the state of a key."""
 
     def __init__(self, records: Any) -> None:
@@ -62,7 +62,7 @@ class RemembersKeys(RecordStore):
         return admission
 
 
-class RemembersPlans(RecordStore):
+class RemembersPlans(RecordsByVerbs):
     """Each process asks once for the plan of an organization."""
 
     def __init__(self, records: Any) -> None:
@@ -86,7 +86,7 @@ class RemembersPlans(RecordStore):
         return self.known[id]
 
 
-class SlotsUnlocked(RecordStore):
+class SlotsUnlocked(RecordsByVerbs):
     """Counts leases and takes one, which a lock keeps apart in one process."""
 
     async def acquire(
@@ -109,7 +109,7 @@ class SlotsUnlocked(RecordStore):
         return reading._replace(limit=limit)
 
 
-class CapUnlocked(RecordStore):
+class CapUnlocked(RecordsByVerbs):
     """The same with keys."""
 
     async def insert(
@@ -121,7 +121,7 @@ class CapUnlocked(RecordStore):
         return await super().insert(draft, None, now, **options)
 
 
-class EpochOfTheProcess(RecordStore):
+class EpochOfTheProcess(RecordsByVerbs):
     """Counts the changes that were made here."""
 
     changes = 0
@@ -136,7 +136,7 @@ class EpochOfTheProcess(RecordStore):
         return await super().revoke_if_live(organization, id, now, **options)
 
 
-def opened(kind: type[RecordStore], path: str) -> Store:
+def opened(kind: type[RecordsByVerbs], path: str) -> Store:
     return kind(example().SqliteRecords(path))
 
 
@@ -151,7 +151,7 @@ def opened(kind: type[RecordStore], path: str) -> Store:
     ],
 )
 def test_a_store_of_one_process_is_detected(
-    tmp_path: Path, kind: type[RecordStore], sentence: str
+    tmp_path: Path, kind: type[RecordsByVerbs], sentence: str
 ) -> None:
     path = str(tmp_path / "own.db")
     store = opened(kind, path)
@@ -188,7 +188,7 @@ def test_a_cache_of_the_process_of_one_verb_is_detected(tmp_path: Path, verb: st
     print(broken_by(with_cache_of_the_process, verb, tmp_path))
 
 
-class RefusesLateRotations(RecordStore):
+class RefusesLateRotations(RecordsByVerbs):
     """Takes a key that has changed for one whose successor exists."""
 
     async def rotate_if(self, *arguments: Any, **options: Any) -> ApiKey | None:

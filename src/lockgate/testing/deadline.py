@@ -8,6 +8,7 @@ from threading import Thread, get_ident
 from types import FrameType
 from typing import Any, Final
 
+from ..core.ledger import called
 from ..stores.base import PartStore
 from ..sync import run
 from .checks.callers import in_a_loop
@@ -98,9 +99,15 @@ def _awaiting(coroutine: Any) -> Iterator[FrameType]:
 def _hangs(frames: list[FrameType], store: PartStore, deadline: float) -> Broken:
     """Return the failure that names the verbs of the store among these frames."""
     names = {
-        frame.f_code.co_name
+        _name(frame)
         for frame in frames
         if frame.f_code.co_name in VERBS and frame.f_locals.get("self") is store
     }
     verbs = " and ".join(f"{name}()" for name in sorted(names)) or "A call"
     return Broken("G4", f"{verbs} had not returned when the check had lasted {deadline:g} s.")
+
+
+def _name(frame: FrameType) -> str:
+    """Return the name of a verb; of a charge, that of its action."""
+    action = frame.f_locals.get("action")
+    return frame.f_code.co_name if action is None else called(action)

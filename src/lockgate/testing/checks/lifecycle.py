@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from ...core.digests import Digest
 from ...core.leases import TO_LIST, to_acquire, to_release, to_renew
-from ...core.ledger import Hit, Peek
+from ...core.ledger import Hit, Peek, Reset
 from ...core.limits import Limit, bound
 from ...core.plans import LONGEST_SPAN, Organization
 from ...core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
@@ -95,7 +95,7 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
     revoking = (("revoke", True), ("keep_token", False), ("now", NOW))
     old, new = Digest(draft.scheme, draft.digest), Digest(draft.scheme, b"\x07" * 32)
     for change in (
-        Call("reset", ("org_1", NOW)),
+        Call("charge", ("org_1", Reset(), NOW)),
         Call("update_if", (key, key._replace(scopes=("jobs:read",)), NOW)),
         Call("rotate_if", (other, other._replace(revoked_at=NOW), successor, None, NOW)),
         Call("rehash_if", (draft.handle, old, new)),
