@@ -40,7 +40,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(?!lockgate).*"),
     # Types that only signatures name.
     (r"py:.*", r"lockgate\.(clock|core|services|stores|web|events|sessions\.\w+)\..*"),
-    (r"py:.*", r"lockgate\.\w+\.App"),
+    (r"py:.*", r"lockgate\.\w+\.(App|Server)"),
 ]
 
 myst_heading_anchors = 4

@@ -152,7 +152,7 @@ def jsonrpc(refusal: Refusal, request: RefusedRequest) -> object:
     """Return an error of JSON-RPC 2.0 with the rest of lockgate's body as its ``data``.
 
     ``id`` is null, since the gate refuses before the body of the request is read. For MCP servers
-    see :mod:`lockgate.mcp`, which reads the id.
+    see ``lockgate.mcp``, which reads the id.
     """
     data = refusal.body()
     code = RATE_LIMITED if refusal.status == RateLimitExceeded.status else REFUSED
