@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockgate.core.budgets import SLOTS
+from lockgate.core.budgets import SLOTS, UNUSED
 from lockgate.core.changes import Actor, ChangeDraft
 from lockgate.core.holds import Look, Settle, Take, budgets
 from lockgate.core.leases import TO_LIST, to_acquire, to_release
@@ -20,9 +20,11 @@ from lockgate.core.ledger import (
     Reset,
     change_of,
 )
+from lockgate.core.limit_hits import FIELDS_AT_MOST
 from lockgate.core.limits import Limit, bound
 from lockgate.core.plans import Plan
 from lockgate.core.quota_leases import LeaseRequest, Settlement
+from lockgate.core.sliding_window import EMPTY
 from lockgate.core.timestamps import DAY, HOUR, SECOND
 
 NOW = 1_800_000_000 * SECOND
@@ -61,7 +63,9 @@ def test_an_action_needs_no_more_than_its_fields_W9(steps: list[tuple[Any, int]]
         of_holds = {
             f: b for f, b in whole.budgets.items() if f in fields or isinstance(action, Reset)
         }
-        others = whole.fields - len(cells) - len(of_holds)
+        others = len(whole.limits) - len(cells)
+        if not isinstance(action, Hit | Peek):
+            others = len(whole.budgets) - len(of_holds)
         part = whole._replace(limits=cells, budgets=of_holds, others=others)
         answer, after = action.apply(part, now)
         expected, whole = action.apply(whole, now)
@@ -99,6 +103,21 @@ def test_a_slot_is_free_at_its_deadline_and_counts_nothing_then_L3() -> None:
 def test_a_plan_without_slots_gives_none_L2() -> None:
     answer, ledger = to_acquire("job", "me", 0, SECOND).apply(Ledger(), NOW)
     assert (answer.done, ledger) == (False, Ledger())
+
+
+def test_limits_budgets_and_slots_are_bounded_apart_W10() -> None:
+    full = [f"x{number} 1" for number in range(FIELDS_AT_MOST)]
+    limits, held = ACTIONS[2], ACTIONS[7]
+    slot = to_acquire("job", "me", 1, HOUR)
+    crowds = dict.fromkeys(full, EMPTY), dict.fromkeys(full, UNUSED)
+    no_limits, no_budgets = Ledger(limits=crowds[0]), Ledger(budgets=crowds[1])
+    assert not limits.apply(no_limits, NOW)[0].allowed
+    assert limits.apply(no_budgets, NOW)[0].allowed
+    assert not held.apply(no_budgets, NOW)[0].done
+    assert held.apply(no_limits, NOW)[0].done
+    assert slot.apply(no_budgets, NOW)[0].done
+    _, ledger = slot.apply(Ledger(budgets=dict.fromkeys(full[2:], UNUSED)), NOW)
+    assert held.apply(ledger, NOW)[0].done, "the budget of the slots is none of them"
 
 
 def test_fields_that_counted_nothing_for_a_day_are_dropped_W10() -> None:

@@ -232,7 +232,7 @@ def apply(
         action: what to do.
         before: the budget of each of its fields, None where there is none yet.
         now: the instant, in microseconds.
-        fields: the number of fields that the organization has.
+        fields: the number of budgets that the organization has; that of its slots is none of them.
 
     Returns:
         The answer, and the budgets to keep: also those of a refusal may differ from before, since
@@ -297,15 +297,16 @@ def _applied(action: HoldAction, ledger: Ledger, now: int) -> tuple[HoldAnswer, 
     """Apply an action to the budgets of a ledger; drop those that have counted nothing for a day
     (W10), where the clock may step back."""
     before = [ledger.budgets.get(field) for field in action.fields]
-    answer, after = apply(action, before, now, ledger.fields)
+    kept = ledger.others + len(ledger.budgets) - (SLOTS in ledger.budgets)
+    answer, after = apply(action, before, now, 0 if is_of_slots(action) else kept)
     new = changed(action, before, after)
     if not new:
         return answer, ledger
-    kept = {**ledger.budgets, **dict(new)}
-    idle = [field for field, budget in kept.items() if budget.last <= now - span_of(field) - DAY]
+    budgets = {**ledger.budgets, **dict(new)}
+    idle = [field for field, one in budgets.items() if one.last <= now - span_of(field) - DAY]
     for field in idle:
-        del kept[field]
-    return answer, ledger._replace(budgets=kept)
+        del budgets[field]
+    return answer, ledger._replace(budgets=budgets)
 
 
 def _present(

@@ -59,12 +59,8 @@ class Ledger(NamedTuple):
     budgets: Mapping[str, Budget] = {}
     """The budgets of holds and slots by field (:mod:`lockgate.core.holds`)."""
     others: int = 0
-    """The number of fields that are kept and not given here."""
-
-    @property
-    def fields(self) -> int:
-        """The number of all fields."""
-        return self.others + len(self.limits) + len(self.budgets)
+    """The number of fields that are kept and not given here: of the action's kind, named limits or
+    budgets, as each kind is bounded apart."""
 
 
 class Action(Protocol[A_co]):
@@ -239,7 +235,7 @@ def _hit(
         limits.windows,
         now,
         cost,
-        crowded(cells, ledger.fields),
+        crowded(cells, ledger.others + len(ledger.limits)),
     )
     if windows and after is not state:
         ledger = ledger._replace(windows=after)

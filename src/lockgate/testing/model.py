@@ -13,10 +13,9 @@ from ..core.accounts import Account, AccountDraft, last_use
 from ..core.api_keys import ApiKey, KeyDraft, KeyState, Position
 from ..core.changes import Change, ChangeDraft, plan_fields
 from ..core.digests import Digest
-from ..core.holds import HoldAction
 from ..core.key_format import Token
 from ..core.key_search import KeySearch
-from ..core.ledger import Action, HitLeased, Ledger, Reset, change_of
+from ..core.ledger import Action, HitLeased, Ledger, change_of
 from ..core.limits import Limit
 from ..core.plans import Organization, PlanBook
 from ..core.quota_leases import LeaseRequest
@@ -233,15 +232,7 @@ def census(world: World, now: int) -> tuple[Census, World]:
 
 
 def charge(world: World, owner: str, action: Action[Any], now: int = 0) -> tuple[Any, World]:
-    whole = world.ledger(owner)
-    # The fields of limits and of budgets are each bounded; a reset empties both.
-    part, rest = whole, dict[str, Any]()
-    if isinstance(action, HoldAction):
-        part, rest = whole._replace(limits={}), {"limits": whole.limits}
-    elif not isinstance(action, Reset):
-        part, rest = whole._replace(budgets={}), {"budgets": whole.budgets}
-    answer, ledger = action.apply(part, now)
-    ledger = ledger._replace(**rest)
+    answer, ledger = action.apply(world.ledger(owner), now)
     world = world._replace(ledgers={**world.ledgers, owner: ledger})
     return answer, _logged(world, owner, change_of(action), now)
 

@@ -367,7 +367,8 @@ def _read_fields(
         account.rows[field] = _Row(id, None, None)
     lacking = {account.id: account for account, field in wanted.values() if field != SLOTS}
     for id, account in lacking.items():
-        ((account.kept,),) = ask(statements.count_limits, 1, {"o0": id})
+        of_slots = {"o0": id, "i0": limit_id(id, SLOTS)}
+        ((account.kept,),) = ask(statements.count_limits, 1, of_slots)
 
 
 def _values_of_fields(accounts: Iterable["_Account"]) -> tuple[dict[str, Any], int, bool]:

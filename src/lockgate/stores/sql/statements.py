@@ -279,9 +279,10 @@ class Statements:
         return select(*columns).where(_among(table.c.id, "i", places))
 
     def count_limits(self, _: int) -> Select[*tuple[Any, ...]]:
-        """Count the fields of named limits that the organization ``o0`` has."""
+        """Count the fields of the organization ``o0``, but that of its slots, ``i0``."""
         mine = self._limits.c.organization == bindparam("o0")
-        return select(func.count()).select_from(self._limits).where(mine)
+        others = self._limits.c.id != bindparam("i0")
+        return select(func.count()).select_from(self._limits).where(mine, others)
 
     def keep_limits(self, places: int) -> Insert:
         """Insert named limits of organizations, or update their cells; no two have the same id.

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from ...core.holds import Look, Renew, Settle, Take, budgets
+from ...core.leases import to_acquire, to_release
 from ...core.ledger import Hit, Peek, Reset
 from ...core.limit_hits import FIELDS_AT_MOST
 from ...core.limit_windows import LimitWindows
@@ -336,11 +337,14 @@ async def holds_of_a_window_are_bounded(store: Store, __: Factory) -> None:
 
 @alone("W10", "holds")
 async def budgets_are_bounded(store: Store, __: Factory) -> None:
-    """An organization with as many budgets as may be has no room for another one."""
+    """An organization with as many budgets as may be has room for slots and no other budget."""
+    await store.charge("org_1", to_acquire("job-1", "me", None, HOUR), NOW)
     for start in range(0, FIELDS_AT_MOST, _FIELDS_AT_ONCE):
         await store.charge("org_1", take(1, _subjects(start, _FIELDS_AT_ONCE), 1), NOW)
     for number in (0, FIELDS_AT_MOST - 1, FIELDS_AT_MOST):
         await store.charge("org_1", take(2, _subjects(number), 1), NOW + 1)
+    await store.charge("org_1", to_release("job-1", "me"), NOW + 1)
+    await store.charge("org_1", to_acquire("job-2", "me", None, HOUR), NOW + 1)
     await store.charge("org_2", take(2, _subjects(FIELDS_AT_MOST), 1), NOW + 1)
     await store.charge("org_1", Reset())
     await store.charge("org_1", settle(1, _subjects(0), None), NOW + 2)
