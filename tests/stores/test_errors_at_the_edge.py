@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import redis
-from sqlalchemy import update
+from sqlalchemy import delete, update
 
 from lockgate import Event, Gate, Limit, Plan, PlanBook, run
+from lockgate.core.budgets import SLOTS
 from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
@@ -23,6 +24,7 @@ from lockgate.stores.key_value import RecordStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.resilience.failures import counts_for_breaker, is_outage
 from lockgate.stores.sql import SqlStore
+from lockgate.stores.sql.codec import limit_id
 from lockgate.stores.sql.error_hints import is_driver_error
 from tests.testing.test_records import Counted
 
@@ -42,14 +44,16 @@ Corrupt = Callable[[bytes], None]
 
 def in_sql(kind: str, part: str) -> tuple[Store, Corrupt]:
     store = BACKENDS[kind].open()
-    organizations, keys = store.tables.organizations, store.tables.keys
+    organizations, keys, limits = store.tables.organizations, store.tables.keys, store.tables.limits
     of_bad = update(organizations).where(organizations.c.id == BAD.encode())
 
     def corrupt(junk: bytes) -> None:
         change = {
             "windows": of_bad.values(windows=junk),
             "usage": of_bad.values(used=junk),
-            "slots": of_bad.values(slots=junk),
+            "slots": update(limits)
+            .where(limits.c.id == limit_id(BAD.encode(), SLOTS))
+            .values(cells=junk),
             "plan": of_bad.values(plan="open", overrides="{["),
             "key": update(keys).where(keys.c.organization == BAD.encode()).values(scopes="{["),
         }[part]
@@ -194,16 +198,20 @@ def test_the_remedy_for_damaged_windows_and_slots_keeps_the_keys_w8(kind: str, p
     assert service.answer(flow) == 503
     remedy = str(service.told[0].fields["remedy"])
     if isinstance(store, SqlStore):
-        assert "set its columns windows, slots, used and made to NULL" in remedy
-        table = store._tables.organizations
-        emptied = update(table).where(table.c.id == BAD.encode())
+        rows, limits = store._tables.organizations, store._tables.limits
+        emptied = update(rows).where(rows.c.id == BAD.encode()).values(windows=None, used=None)
+        removed = delete(limits).where(limits.c.organization == BAD.encode())
+        is_field = part == "slots"
+        expected = "delete them" if is_field else "set its columns windows, used and made to NULL"
+        assert expected in remedy
         with BACKENDS[kind].admin.begin() as connection:
-            connection.execute(emptied.values(windows=None, slots=None, used=None))
+            connection.execute(removed if is_field else emptied)
     else:
         with server(kind).client() as client:
             client.delete(*re.findall(r"\S+:{\w+}:[a-z]+", remedy))
     assert service.status(BAD) == 200
-    assert run(gate.slots.held(BAD)) == ()
+    keeps_slots = isinstance(store, SqlStore) and part != "slots"
+    assert len(run(gate.slots.held(BAD))) == keeps_slots
     run(gate.close())
 
 
