@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
-from lockgate.stores import KeyStore, SlotStore, WindowStore
+from lockgate.core.holds import Take
+from lockgate.stores import KeyStore, LedgerStore
 from lockgate.stores.base import PartStore
 from lockgate.stores.rows import Commit, Outcome
-from lockgate.testing import KEY_PARTS, Broken, certify
-from lockgate.testing.checks import Part
+from lockgate.testing import KEY_PARTS, WINDOW_PARTS, Broken, certify
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
@@ -34,19 +34,29 @@ def only(*kinds: type[PartStore], io: str | None = "none") -> type[PartStore]:
     return type(f"Only{name}", kinds, {"__init__": begin, **says, **verbs})
 
 
-Windows, ConcurrencySlots = only(WindowStore), only(SlotStore)
+Windows: Any = only(LedgerStore)
 
 
-@pytest.mark.parametrize(
-    ("kind", "parts"),
-    [
-        (Windows, ["windows"]),
-        (ConcurrencySlots, ["slots"]),
-    ],
-    ids=lambda value: value.__name__ if isinstance(value, type) else "",
-)
-def test_a_part_is_certified_alone(kind: type[PartStore], parts: list[Part]) -> None:
-    run(certify(kind, parts=parts))
+def windows() -> PartStore:
+    store: PartStore = Windows()
+    return store
+
+
+def test_a_window_store_is_certified_alone_by_what_it_is() -> None:
+    run(certify(windows))
+
+
+class ForgetsTheCost(Windows):  # type: ignore[misc]
+    async def charge(self, owner: str, action: Any, now: int | None = None) -> Any:
+        if isinstance(action, Take):
+            action = action._replace(units=tuple(1 for _ in action.units))
+        return await super().charge(owner, action, now)
+
+
+def test_a_mistake_of_a_window_store_is_detected_alone() -> None:
+    with pytest.raises(Broken) as found:
+        run(certify(ForgetsTheCost))
+    assert found.value.sentence in {"H1", "W8"}
 
 
 Keys: Any = only(KeyStore)
@@ -108,28 +118,37 @@ def test_a_key_store_of_one_process_is_detected() -> None:
 
 
 class TestWindows(StoreSuite):
-    parts = ("windows",)
+    parts = WINDOW_PARTS
 
     def make_store(self) -> PartStore:
-        return Windows()
+        return windows()
 
 
 class Apart(SharedStoreSuite):
-    parts = ("windows",)
+    parts = ("usage",)
 
 
-def test_shared_processes_need_a_whole_store() -> None:
-    with pytest.raises(pytest.skip.Exception, match="whole store"):
+def test_shared_processes_need_rows_or_windows() -> None:
+    with pytest.raises(pytest.skip.Exception, match="the windows of a window store"):
         Apart().test_processes()
 
 
-class TestSlots(StoreSuite):
-    parts = ("slots",)
+class WindowsOfOneProcess(SharedStoreSuite):
+    parts = WINDOW_PARTS
 
     def make_store(self) -> PartStore:
-        return ConcurrencySlots()
+        return windows()
+
+    def reopen(self, store: PartStore) -> Reopen:
+        return windows
+
+
+def test_a_window_store_of_one_process_is_detected() -> None:
+    with pytest.raises(Broken) as found:
+        WindowsOfOneProcess().test_processes()
+    assert found.value.sentence == "L1"
 
 
 def test_a_store_without_an_io_mode_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="OnlyWindowStore does not say whether it waits"):
-        run(certify(only(WindowStore, io=None), parts=["windows"]))
+    with pytest.raises(ConfigurationError, match="OnlyLedgerStore does not say whether it waits"):
+        run(certify(only(LedgerStore, io=None)))

@@ -10,7 +10,7 @@ from .answers import (
     UnreadableState,
     Verdict,
 )
-from .base import SlotStore, Store, WindowStore
+from .base import LedgerStore, Store
 from .key_store import KeyStore
 from .memory.store import MemoryStore
 from .open import open_store
@@ -19,15 +19,14 @@ __all__ = [
     "Admission",
     "Census",
     "KeyStore",
+    "LedgerStore",
     "MemoryStore",
     "OutcomeUnknown",
     "PartUnavailable",
     "Removal",
-    "SlotStore",
     "Store",
     "StoreError",
     "UnreadableState",
     "Verdict",
-    "WindowStore",
     "open_store",
 ]

@@ -6,7 +6,7 @@ These names need no extra. ``lockgate.testing.suite`` (a pytest class),
 """
 
 from .certify import MakeStore, certify
-from .checks import KEY_PARTS
+from .checks import KEY_PARTS, WINDOW_PARTS
 from .clock import HandClock
 from .faults import FaultyStore
 from .fixtures import Tenant, furnish
@@ -19,6 +19,7 @@ from .trace import Arrival, assert_never_exceeds, worst
 __all__ = [
     "GUARANTEES",
     "KEY_PARTS",
+    "WINDOW_PARTS",
     "Arrival",
     "Broken",
     "Event",

@@ -38,7 +38,8 @@ async def certify(
 
     Of a store that has only the methods of a key store (:data:`KEY_PARTS
     <lockgate.testing.KEY_PARTS>`), the operations on keys, accounts and plans that the directory
-    composes of them are checked, too.
+    composes of them are checked, too. A window store alone (:data:`WINDOW_PARTS
+    <lockgate.testing.WINDOW_PARTS>`) is checked beside keys in memory.
 
     ``await`` it for a store that awaits, and use ``lockgate.run`` for a store that blocks.
     Concurrent callers are then tasks of this event loop, or threads.

@@ -1,9 +1,19 @@
-"""A key store under test, without a window store beside it."""
+"""A part of a store under test: a key store without windows, or a window store beside keys in
+memory."""
+
+from collections.abc import Mapping
+from typing import TypeVar
 
 from ..core.api_keys import Position
-from ..stores.base import KeyStore
+from ..core.ledger import Action
+from ..stores.answers import Usage, UsageBatch
+from ..stores.base import KeyStore, LedgerStore, Store
 from ..stores.directory import Directory
+from ..stores.ledger import Charges
+from ..stores.memory.store import MemoryStore
 from ..stores.rows import Commit, Index, Outcome, R, Read, Walk, Wanted
+
+A = TypeVar("A")
 
 
 class OverRows(Directory):
@@ -37,3 +47,25 @@ class OverRows(Directory):
 
     async def close(self) -> None:
         await self.store.close()
+
+
+class BesideKeys(OverRows, Charges, Store):
+    """A window store beside keys in memory, for the checks that charge windows by a key."""
+
+    def __init__(self, windows: LedgerStore) -> None:
+        self._keys = MemoryStore()
+        super().__init__(self._keys)
+        self.windows = windows
+        self.io = windows.io
+
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        return await self.windows.charge(owner, action, now)
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        await self._keys.add_usage(usage, batch)
+
+    async def ready(self) -> None:
+        await self.windows.ready()
+
+    async def close(self) -> None:
+        await self.windows.close()

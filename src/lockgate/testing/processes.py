@@ -220,15 +220,17 @@ async def _with_workers(
             await _windows(store, workers, lasts, f"org_1 {turn}")
             if "limits" in parts:
                 await _limits(store, workers, f"org_2 {turn}")
+        if "slots" in parts:
             await _slots(store, workers, lasts, f"org_1 {turn}")
         if turn == 0:
             if "admission" in parts:
                 await _revocations(store, workers)
                 await _changes(store, workers)
                 await _resets(store, workers)
-            await _caps(store, workers)
-            await _writers(store, workers, parts)
-            await _watched(store, workers, board, parts)
+            if "rows" in parts:
+                await _caps(store, workers)
+                await _writers(store, workers, parts)
+                await _watched(store, workers, board, parts)
             for number, race in enumerate(RACES):
                 if race.part in parts:
                     await _raced(store, workers, race, (number + 1) * _PHASE)

@@ -37,7 +37,8 @@ class StoreSuite:
 
     parts: ClassVar[tuple[Part, ...]] = PARTS
     """The parts that the store implements; default: all. Of a key store, set
-    :data:`~lockgate.testing.KEY_PARTS`: checks of other parts are skipped."""
+    :data:`~lockgate.testing.KEY_PARTS`, and of a window store
+    :data:`~lockgate.testing.WINDOW_PARTS`: checks of other parts are skipped."""
 
     one_walk_in: ClassVar[int] = 1
     """For slow stores: divides the number of walks of the Hypothesis profile."""
@@ -102,8 +103,8 @@ class SharedStoreSuite(StoreSuite):
 
     def test_processes(self) -> None:
         """Check that three processes share limits and rows, and see each other's changes."""
-        if not {"admission", "rows"}.intersection(self.parts):
-            pytest.skip("processes share the rows of a key store, or what a whole store admits")
+        if not {"admission", "rows", "windows"}.intersection(self.parts):
+            pytest.skip("processes share the rows of a key store, or the windows of a window store")
         made = self.make_store()
         if isawaitable(made):
             asyncio.run(self._shared(made))

@@ -27,7 +27,7 @@ from . import (
     windows,
 )
 from .callers import Callers, in_threads
-from .check import KEY_PARTS, PARTS, Check, Part, applies, whole
+from .check import KEY_PARTS, PARTS, WINDOW_PARTS, Check, Part, applies, whole
 from .lifecycle import Leftovers, forgets, forgets_limits
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -59,6 +59,7 @@ __all__ = [
     "CHECKS",
     "KEY_PARTS",
     "PARTS",
+    "WINDOW_PARTS",
     "Callers",
     "Check",
     "Leftovers",

@@ -4,10 +4,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from ...errors import ConfigurationError
-from ...stores.base import KeyStore, PartStore, Store, WindowStore
+from ...stores.base import KeyStore, LedgerStore, PartStore, Store
 from ...stores.directory import Directory
 from ..factories import Factory
-from ..key_stores import OverRows
+from ..key_stores import BesideKeys, OverRows
 from ..lockstep import Lockstep
 from .callers import Callers
 
@@ -32,6 +32,8 @@ have, ``holds`` the budgets of holds, beside windows, and ``quota_leases`` the l
 admissions grant, of stores with ``grants_leases``."""
 KEY_PARTS: Final[tuple[Part, ...]] = ("rows", "keys", "accounts", "changes")
 """The parts of a store that has the methods of a key store alone."""
+WINDOW_PARTS: Final[tuple[Part, ...]] = ("windows", "slots", "limits", "holds")
+"""The parts of a store that has the methods of a window store alone."""
 
 Script: TypeAlias = Callable[[Store, Factory], Coroutine[Any, Any, None]]
 Bustle: TypeAlias = Callable[[Callers], Coroutine[Any, Any, None]]
@@ -55,7 +57,7 @@ class Check(NamedTuple):
 def whole(store: PartStore) -> Store:
     """Return a store with the type that checks expect; they call the verbs of its parts only.
 
-    A key store gets the operations of the directory.
+    A key store gets the operations of the directory, and a window store keys in memory beside it.
 
     Raises:
         ConfigurationError: the store does not declare its I/O mode.
@@ -67,13 +69,17 @@ def whole(store: PartStore) -> Store:
         )
     if isinstance(store, KeyStore) and not isinstance(store, Directory):
         store = OverRows(store)
+    if isinstance(store, LedgerStore) and not isinstance(store, KeyStore):
+        store = BesideKeys(store)
     return cast(Store, store)
 
 
 def applies(part: Part, store: PartStore) -> bool:
-    """Return whether a store has a part, as far as its class tells: a key store has no window, and
-    quota leases are those of a store with ``grants_leases``."""
-    if isinstance(store, KeyStore) and not isinstance(store, WindowStore):
+    """Return whether a store has a part, as far as its class tells: a key store has no window, a
+    window store no key, and quota leases are those of a store with ``grants_leases``."""
+    if isinstance(store, BesideKeys):
+        return part in WINDOW_PARTS
+    if isinstance(store, KeyStore) and not isinstance(store, LedgerStore):
         return part in KEY_PARTS
     if part == "rows":
         return isinstance(store, KeyStore)
