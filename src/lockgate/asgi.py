@@ -72,7 +72,7 @@ from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.starlette_cors import Preflights
 from .web.starlette_errors import answer_refusals, starlette_in
-from .web.starlette_routes import RouteChecks, router_in, routes_of
+from .web.starlette_routes import RouteChecks, only_redirects, router_in, routes_of
 
 __all__ = [
     "Caller",
@@ -145,6 +145,8 @@ class GateMiddleware:
         self._checks: Final = (
             None if router is None else RouteChecks(self.guard, router, self.start)
         )
+        if router is not None:
+            self.guard.redirects = partial(only_redirects, router)
         self._routes: Final = routes if router is None else partial(routes_of, router)
         if strict and self._routes is None:
             raise ConfigurationError(

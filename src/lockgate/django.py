@@ -47,7 +47,7 @@ with extra("django", "django"):
     from django.core.handlers.wsgi import WSGIHandler
     from django.http import HttpRequest, HttpResponse
     from django.http.response import HttpResponseBase
-    from django.urls import URLPattern, URLResolver, get_resolver
+    from django.urls import URLPattern, URLResolver, get_resolver, is_valid_path
     from django.urls.converters import get_converters
     from django.urls.resolvers import LocalePrefixPattern
     from django.utils.functional import Promise
@@ -67,6 +67,7 @@ __all__ = [
 
 View = TypeVar("View", bound=Callable[..., Any])
 
+_COMMON: Final = "django.middleware.common.CommonMiddleware"
 _NAME: Final = f"{__name__}.RouteMiddleware"
 _CONVERTER: Final = re.compile(r"(?<!\?P)<(?:(\w+):)?(\w+)>")
 _IS_REGEX: Final = re.compile(r"[\^$\\(\[]")
@@ -198,9 +199,11 @@ def protect(
             service, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes
         )
         awaited.preflights = service
+        awaited.guard.redirects = _only_redirects
         awaited.start()
         return awaited
     guarded = _WsgiGate(app, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes)
+    guarded.guard.redirects = _only_redirects
     guarded.start()
     return guarded
 
@@ -297,6 +300,15 @@ class _WsgiGate(wsgi.GateMiddleware):
     ) -> Iterable[bytes]:
         """Hand a preflight to the application, whose last middleware keeps it from any view."""
         return self.app(environ, start_response)
+
+
+def _only_redirects(request: RequestView) -> bool:
+    """Whether no view is at a path, and ``CommonMiddleware`` redirects it to one with a slash."""
+    path = request.path
+    if not settings.APPEND_SLASH or path.endswith("/") or _COMMON not in settings.MIDDLEWARE:
+        return False
+    found: Any = not is_valid_path(path) and is_valid_path(f"{path}/")
+    return bool(found) and getattr(found.func, "should_append_slash", True)
 
 
 def _process_view(request: HttpRequest, *_: Any) -> HttpResponse | None:

@@ -39,7 +39,7 @@ with extra("flask", "lockgate[flask]"):
     from werkzeug.exceptions import MethodNotAllowed as WrongMethod
     from werkzeug.exceptions import NotFound as NoRoute
 
-    from .web.werkzeug_routes import routes, url_rule, verify
+    from .web.werkzeug_routes import only_redirects, routes, url_rule, verify
 
 __all__ = ["Caller", "audit", "operations", "protect", "requires"]
 
@@ -177,6 +177,7 @@ class _FlaskGate(GateMiddleware):
         )
         self._flask = app
         self.guard.is_inside = True
+        self.guard.redirects = partial(only_redirects, app)
 
     def install(self) -> None:
         """Put this gate before the application; answer refusals, and the router's 404 and 405."""

@@ -47,7 +47,7 @@ with extra("quart", "quart"):
     from quart.blueprints import BlueprintSetupState
     from quart.wrappers import Request, Response, Websocket
 
-    from .web.werkzeug_routes import routes, url_rule, verify
+    from .web.werkzeug_routes import only_redirects, routes, url_rule, verify
 
 __all__ = ["Caller", "audit", "operations", "protect", "requires"]
 
@@ -105,6 +105,7 @@ def protect(
         service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
     )
     guarded.guard.is_inside = True
+    guarded.guard.redirects = partial(only_redirects, app)
     guarded.preflights = partial(_answer_preflight, app)
     if gate.has_operations and _BLUEPRINT not in app.blueprints:
         app.register_blueprint(operations(gate))

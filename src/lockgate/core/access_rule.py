@@ -215,6 +215,16 @@ def both(one: Rule, other: Rule) -> Rule:
     return rule
 
 
+def unpaid(rule: Rule) -> Rule:
+    """Return a rule for an answer that only redirects: the same credentials, no cost (D50).
+
+    It admits to no handler that costs anything (:meth:`Rule.includes`).
+    """
+    free = Rule(cost=0, accepts=rule.accepts, own=rule.own)
+    free.requires = rule.requires
+    return free
+
+
 def not_allowed(by_method: Mapping[str, Rule]) -> Rule:
     """Return the rule for a method that a path does not accept: authenticate, then answer 405."""
     session = any(rule.takes_session for rule in by_method.values())

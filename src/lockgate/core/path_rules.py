@@ -11,12 +11,15 @@ A path for which :func:`~lockgate.core.request_paths.odd` is true must meet all 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere
-from .request_paths import PathTree, Pattern, fold, odd, readings
+from .access_rule import ANY_KEY, Rule, both, not_allowed, nowhere, unpaid
+from .request_paths import REST, PathTree, Pattern, fold, odd, readings
+
+Redirects = Callable[[Any], bool]
+"""Tells of a request whether its router only redirects it to another spelling of its path (D50)."""
 
 
 class MethodRules(dict[str, Rule]):
@@ -95,8 +98,16 @@ class PathRules:
         self.exact: Final = {text: self._merged(text) for text in self._literal}
         """The rule of each method for each literal path, all spellings considered."""
 
-    def match(self, method: str, path: str) -> Rule:
+    def match(
+        self, method: str, path: str, redirects: Redirects | None = None, request: object = None
+    ) -> Rule:
         """Return the rule for a decoded path; ANY_KEY where no pattern matches it.
+
+        Args:
+            method: of the request.
+            path: of the request.
+            redirects: is asked about a path whose rule names another spelling of it only.
+            request: what that is asked about.
 
         Raises:
             InvalidRequest: the path can be read in too many ways.
@@ -108,13 +119,23 @@ class PathRules:
             return self.strictest(method, readings(path))
         entry = self._find(self._first, path) or _UNNAMED
         if _stem(path) in self._stems:
-            return self.strictest(method, (path,))
+            return self._spelled(method, path, entry, redirects, request)
         if not entry.alone and self._open:
             twin = path[:-1] if path[-1:] == "/" else f"{path}/"
             for spelling in (path, twin):
                 if self._find(self._first_spelled, spelling) not in entry.settled:
-                    return self.strictest(method, (path,))
+                    return self._spelled(method, path, entry, redirects, request)
         return entry.by_method[method]
+
+    def _spelled(
+        self, method: str, path: str, entry: Entry, redirects: Redirects | None, request: object
+    ) -> Rule:
+        """Return the rule for a path of which patterns match other spellings."""
+        rule = self.strictest(method, (path,))
+        is_named = entry.pattern.rank[-1:] not in {(), (REST,)}
+        if redirects is None or is_named or rule.public or rule.allow is not None:
+            return rule
+        return unpaid(rule) if redirects(request) else rule
 
     def _find(self, expression: re.Pattern[str], path: str) -> Entry | None:
         found = expression.fullmatch(path) if self._open else None

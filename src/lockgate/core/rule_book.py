@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from .access_rule import ANY_KEY, Rule, bound, nowhere
 from .limits import check_names
-from .path_rules import Entry, PathRules, agreed, strictest
+from .path_rules import Entry, PathRules, Redirects, agreed, strictest
 from .request_paths import Pattern, odd, readings
 from .scopes import Catalogue
 
@@ -100,7 +100,15 @@ class RuleBook:
         """
         return self._routes.get(id(rule))
 
-    def match(self, method: str, path: str, raw: bytes = b"", hosts: Sequence[bytes] = ()) -> Rule:
+    def match(
+        self,
+        method: str,
+        path: str,
+        raw: bytes = b"",
+        hosts: Sequence[bytes] = (),
+        redirects: Redirects | None = None,
+        request: object = None,
+    ) -> Rule:
         """Return the rule for a request; :data:`ANY_KEY` where none is named.
 
         A path that routers and servers may read differently is held to the rules of all its
@@ -112,6 +120,9 @@ class RuleBook:
             raw: the target as sent on the wire, where the server passes it on; with two slashes
                 in front, another reading of the path.
             hosts: every ``Host`` of the request, needed where some rules are for one host only.
+            redirects: is asked whether the router only redirects the request, if its path is no
+                more than another spelling of a rule's: then it costs nothing (D50).
+            request: what that is asked about.
 
         Raises:
             InvalidRequest: the target does not start with ``/``, or has too many readings.
@@ -129,7 +140,7 @@ class RuleBook:
             if by_method is not None:
                 return by_method[method]
             if path[:1] == "/" or not path:
-                return self._anywhere.match(method, path)
+                return self._anywhere.match(method, path, redirects, request)
         if path and path[0] != "/":
             raise _no_path()
         if texts is None:

@@ -103,7 +103,7 @@ class Guard(GuardedRoutes):
             if book.by_host or method == "OPTIONS":
                 rule = self._rule_of(caller)
             else:
-                rule = book.match(method, caller.path, caller.raw_path)
+                rule = book.match(method, caller.path, caller.raw_path, (), self.redirects, caller)
         except Refusal as refusal:
             return self._refused(refusal, caller, ANY_KEY)
         if rule.asks_first:
@@ -238,7 +238,8 @@ class Guard(GuardedRoutes):
     def _match(self, caller: RequestView) -> Rule:
         book = self.book
         hosts = caller.hosts if book.by_host else ()
-        return book.match(caller.method, caller.path, caller.raw_path, hosts)
+        path, raw = caller.path, caller.raw_path
+        return book.match(caller.method, path, raw, hosts, self.redirects, caller)
 
     def _admitted(self, caller: RequestView, entry: Entry) -> Entry:
         """Complete the entry of a request whose rule takes a slot, or does not take its method."""

@@ -5,6 +5,7 @@ from logging import WARNING
 from typing import Final
 
 from ..core.access_rule import Rule
+from ..core.path_rules import Redirects
 from ..core.request_paths import Pattern
 from ..core.rule_book import RouteRules, RuleBook, Served
 from ..errors import ConfigurationError, NotFound
@@ -31,6 +32,10 @@ class GuardedRoutes:
 
     shadow: Shadow | None = None
     """What is only watched (:class:`~lockgate.web.watching_guard.WatchingGuard`); None: nothing."""
+
+    redirects: Redirects | None = None
+    """Tells of a request whether the router only redirects it to its path with a slash more or
+    less; None: that is not known, and a redirect is charged as the path it leads to."""
 
     def __init__(
         self, gate: Gate, rules: Mapping[str, Rule | str] | None, *, host: str | None

@@ -13,7 +13,16 @@ from typing import Any, Final, NamedTuple
 
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
-from starlette.routing import BaseRoute, Host, Mount, Route, Router, WebSocketRoute, compile_path
+from starlette.routing import (
+    BaseRoute,
+    Host,
+    Match,
+    Mount,
+    Route,
+    Router,
+    WebSocketRoute,
+    compile_path,
+)
 from starlette.types import Receive, Scope, Send
 
 from ..core.access_rule import Rule
@@ -73,6 +82,27 @@ def router_in(app: Any) -> Router | None:
             return app
         app = getattr(app, "app", None)
     return None
+
+
+def only_redirects(router: Router, request: AsgiRequest) -> bool:
+    """Whether a router serves no route at a path, and redirects to it with a slash more or less."""
+    return request.scope["type"] == "http" and _only_redirects(router, dict(request.scope))
+
+
+def _only_redirects(router: Router, scope: Scope) -> bool:
+    for route in router.routes:
+        match, child = route.matches(scope)
+        if match is not Match.NONE:
+            inner = router_in(route.app) if isinstance(route, Mount | Host) else None
+            if inner is None or inner.routes is not getattr(route, "routes", None):
+                return False
+            return _only_redirects(inner, {**scope, **child})
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    if not router.redirect_slashes or path == "/":
+        return False
+    twin = scope["path"].rstrip("/") if path.endswith("/") else f"{scope['path']}/"
+    led = {**scope, "path": twin}
+    return any(route.matches(led)[0] is not Match.NONE for route in router.routes)
 
 
 class RouteChecks:

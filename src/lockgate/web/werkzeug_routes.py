@@ -5,8 +5,10 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from inspect import getclosurevars, isfunction, unwrap
 from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
 
-from werkzeug.routing import Map
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import Map, RequestRedirect
 from werkzeug.routing import Rule as UrlRule
 
 from .audit import ServedRoute, arguments_of, view_of
@@ -78,6 +80,27 @@ def host_of(app: Application, route: UrlRule) -> str | None:
         return None
     server: str = app.config["SERVER_NAME"] or "{server}"
     return f"{_written(route.subdomain)}.{server.partition(':')[0].lower()}"
+
+
+def only_redirects(app: Application, request: RequestView) -> bool:
+    """Whether werkzeug serves no route at a path, and redirects to it with a slash behind it.
+
+    False, so that the redirect is charged, for a map with routes for single hosts or for
+    WebSockets, and for one with functions that compute a redirect.
+    """
+    url_map, path = app.url_map, request.path
+    if url_map.host_matching or any(
+        route.subdomain or route.websocket or callable(route.redirect_to)
+        for route in url_map.iter_rules()
+    ):
+        return False
+    try:
+        url_map.bind("localhost").match(path, request.method)
+    except RequestRedirect as redirect:
+        return unquote(urlsplit(redirect.new_url).path) == f"{path}/"
+    except HTTPException:
+        pass
+    return False
 
 
 def verify(
