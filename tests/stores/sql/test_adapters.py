@@ -498,6 +498,7 @@ def test_a_connection_that_times_out_is_not_taken_for_a_missing_server() -> None
         ("server does not support SSL, but SSL was required", "TLS"),
         ('root certificate file "/root.crt" does not exist', "TLS"),
         ("SSL error: certificate verify failed", "TLS"),
+        ("channel binding is required, but server did not offer it", "sslmode=verify-full"),
         ("server closed the connection unexpectedly", "ends the connection"),
         ("No route to host", "no server answers"),
     ],

@@ -104,6 +104,7 @@ def test_an_option_that_no_driver_takes_is_refused_at_construction(url: str, say
     "url",
     [
         f"{ASYNCPG}?statement_cache_size=0&ssl=require&timeout=3",
+        f"{ASYNCPG}?ssl=true",
         f"{ASYNCPG}?sslmode=require&pgbouncer=true&application_name=x",
         f"{ASYNCMY}?stmt_cache_size=5&ssl-mode=REQUIRED",
     ],

@@ -46,6 +46,10 @@ _WANTS_TLS: Final = (
     "it takes connections by TLS only: add sslmode=require to the store's URL, of MySQL and "
     "MariaDB ssl-mode=REQUIRED"
 )
+_BINDING: Final = (
+    "it has no channel binding: use sslmode=verify-full in place of channel_binding=require in the "
+    "store's URL"
+)
 _HOST_OR_TLS: Final = f"{_HOST}, or add sslmode=require to the store's URL if it wants TLS"
 _STARTUP: Final = (
     "a pooler takes no parameters of a connection: leave 'options' out of the store's URL, and set "
@@ -122,6 +126,7 @@ _POSTGRESQL_WORDS: Final = (
     ("SSL off", _HOST_OR_TLS),
     ("SSL required", _WANTS_TLS),
     ("connection is insecure", _WANTS_TLS),
+    ("channel binding", _BINDING),
     ("unsupported startup parameter", _STARTUP),
     ("no such database", _DATABASE),
     ("no such user", _LOGIN),

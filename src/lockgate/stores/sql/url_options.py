@@ -28,6 +28,8 @@ _UNKNOWN: Final = (
 _POOLER: Final = "pgbouncer"
 """The option by which a URL says that it names a pooler. It is Prisma's, and providers write it."""
 _POSTGRESQL_MODES: Final = "disable", "allow", "prefer", "require", "verify-ca", "verify-full"
+_ASYNCPG_MODES: Final = {"true": "verify-full", "false": "disable"}
+"""The modes of libpq that ``ssl=`` of asyncpg has other words for."""
 _MYSQL_MODES: Final = "DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"
 _TRUTH: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -92,6 +94,9 @@ def for_blocking(url: URL, drivername: str) -> URL:
         for name, value in url.query.items()
         if name not in _ASYNCPG_OWN | _ASYNCMY_OWN
     }
+    if "ssl" in url.query and "sslmode" in query:
+        mode = str(query["sslmode"])
+        query["sslmode"] = _ASYNCPG_MODES.get(mode.lower(), mode)
     return url.set(drivername=drivername, query=query)
 
 
@@ -178,7 +183,7 @@ def _asyncpg(query: dict[str, str]) -> dict[str, Any]:
         )
     if "ssl" in query:
         mode = query.pop("ssl")
-        query["sslmode"] = {"true": "verify-full", "false": "disable"}.get(mode.lower(), mode)
+        query["sslmode"] = _ASYNCPG_MODES.get(mode.lower(), mode)
     if "sslmode" in query:
         _chosen("sslmode", query["sslmode"], _POSTGRESQL_MODES)
     of_url = {name: query.pop(name) for name in _ASYNCPG_BY_URL & query.keys()}
