@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from importlib import import_module
 from typing import Any
 
-from lockgate.cli import main as lockgate
+from lockgate.__main__ import main as lockgate
 from lockgate.core.api_keys import read_lifetime
 from lockgate.demo.command import demo
 from lockgate.demo.servers import GRACE, THREADS, Loaded, Serve, uvicorn_server
@@ -207,7 +207,8 @@ def let_keys_blink() -> None:
 def main() -> None:
     let_keys_blink()
     if sys.argv[1:2] == ["lockgate"]:  # As the command does.
-        raise SystemExit(lockgate(sys.argv[2:]))
+        del sys.argv[1]
+        raise SystemExit(lockgate())
     parser = argparse.ArgumentParser()
     parser.add_argument("server", choices=SERVERS)
     parser.add_argument("--store", required=True)

@@ -618,7 +618,7 @@ def test_a_command_about_damaged_windows_ends_with_the_remedy_and_code_3(
     capsys.readouterr()
     assert main([*command, "org_1"]) == 3
     assert "The store cannot be used: the lines above say why." in capsys.readouterr().err
-    assert "set its columns windows, slots, used and made to NULL" in caplog.text
+    assert "set its columns windows, used and made to NULL" in caplog.text
 
 
 def test_doctor_notes_a_store_without_a_key(capsys: Said, url: str) -> None:

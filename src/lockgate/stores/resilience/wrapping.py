@@ -56,7 +56,7 @@ class Wrapper(Charges, Store):
     read = passed(Store.read)
     commit = passed(Store.commit)
     walk = passed(Store.walk)
-    charge = passed(Store.charge)
+    charge = passed(Charges.charge)
     add_usage = passed(Store.add_usage)
     add_history = passed(Store.add_history)
     history = passed(Store.history)
