@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from lockgate import MemoryStore, run
-from lockgate.core.quota_leases import QuotaLeases
+from lockgate import run
+from lockgate.core.ledger import LeasesOut
 from lockgate.core.reservations import Reservation
 from lockgate.sessions import Session
 from lockgate.web.request import RequestView
@@ -183,10 +183,8 @@ def test_an_operator_sees_the_units_that_are_out_on_leases(
     assert "leased" not in console.get("/operator/organization?id=org_8").text
     until = 1_800_000_001_000_000
 
-    async def out(*_: Any) -> QuotaLeases:
-        return (Reservation("0" * 16, 700, until, 1), Reservation("1" * 16, 800, until - 1, 1))
-
-    monkeypatch.setattr(MemoryStore, "quota_leases", out)
+    leases = Reservation("0" * 16, 700, until, 1), Reservation("1" * 16, 800, until - 1, 1)
+    monkeypatch.setattr(LeasesOut, "apply", lambda _, ledger, now: (leases, ledger))
     page = console.get("/operator/organization?id=org_8")
     page.sees("1,500 of the units left are leased to processes until 08:00:01 UTC.")
 
