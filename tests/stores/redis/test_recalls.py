@@ -7,12 +7,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from redis import Redis
 
 from lockgate import Plan, PlanBook
+from lockgate.core.ledger import Action, HitLeased
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
 from lockgate.core.timestamps import SECOND
@@ -32,6 +33,8 @@ from tests.stores.making import account, draft_of, new_key, token_of
 from tests.stores.proxy import Proxy
 
 from .backends import opened, rights, server
+
+A = TypeVar("A")
 
 PLANS = PlanBook((Plan("free", 600_000, None, None, 5),))
 ODD = ["org_1", "", " ", "\0", "\ud800", "é" * 100, "a\r\nb", "{x}", "$"]
@@ -279,9 +282,11 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
     settled = asyncio.Event()
 
     class Watched(RedisStore):
-        async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
-            await super().settle_leases(*args, **kwargs)
-            settled.set()
+        async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+            answer = await super().charge(owner, action, now)
+            if isinstance(action, HitLeased) and not action.cost:
+                settled.set()
+            return answer
 
     watched = Watched(server(kind).url(), prefix=inner._names._prefix.decode())
     holder = LeasingStore(
