@@ -8,13 +8,14 @@ import re
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import Engine, create_engine, event, make_url, select, text, update
 
 from lockgate import Plan, PlanBook
 from lockgate.core.changes import drafted_change
+from lockgate.core.ledger import Action, HitLeased
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
 from lockgate.core.reservations import Reservation
@@ -32,6 +33,8 @@ from tests.patience import until
 from tests.stores.making import account, draft_of, new_key, token_of
 
 from .backends import BACKENDS, Borrowed, await_locks
+
+A = TypeVar("A")
 
 PLANS = PlanBook((Plan("free", 600_000, None, None, 5),))
 ODD = ["org_1", "", " ", "\0", "\ud800", "é" * 100, "a\r\nb", "it's", ":"]
@@ -404,13 +407,15 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
     key = await asyncio.to_thread(run, sender.insert(draft_of(made), None))
     settled = asyncio.Event()
     store = opened(way, sender)
-    settling = store.settle_leases
+    charging = store.charge
 
-    async def settle(*args: Any) -> None:
-        await settling(*args)
-        settled.set()
+    async def charge(owner: str, action: Action[A], now: int | None = None) -> A:
+        answer = await charging(owner, action, now)
+        if isinstance(action, HitLeased) and not action.cost:
+            settled.set()
+        return answer
 
-    monkeypatch.setattr(store, "settle_leases", settle)
+    monkeypatch.setattr(store, "charge", charge)
     holder = LeasingStore(ResilientStore(store, Events(None), deadline=_PATIENCE), LONGEST / SECOND)
     async with asyncio.timeout(_PATIENCE):
         while not settled.is_set():  # Until it listens.
