@@ -27,7 +27,8 @@ from lockgate.stores.resilience.older_leases import noted_leases
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.stores.sql import SqlStore
-from lockgate.stores.sql.statements import Cursor, Query
+from lockgate.stores.sql.pipelined_cursor import PipelinedCursor
+from lockgate.stores.sql.statements import Cursor, Query, Statement
 from lockgate.sync import run
 from tests.patience import until
 from tests.stores.making import account, draft_of, new_key, token_of
@@ -392,6 +393,13 @@ def test_a_gate_revokes_in_few_statements_where_no_lease_is_out(
         return execute(cursor, query)
 
     monkeypatch.setattr(Cursor, "_execute", counted)
+    add = PipelinedCursor._add
+
+    def counted_too(cursor: PipelinedCursor, statement: Statement, values: Any) -> None:
+        statements.append(statement[0])
+        add(cursor, statement, values)
+
+    monkeypatch.setattr(PipelinedCursor, "_add", counted_too)
     run(resilient.revoke_if_live("org_1", keys[1].id, change=change))
     assert len(statements) == 8, statements
     run(store.close())
