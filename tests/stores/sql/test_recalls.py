@@ -418,8 +418,9 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
     charging = store.charge
 
     async def charge(owner: str, action: Action[A], now: int | None = None) -> A:
+        asked: object = action
         answer = await charging(owner, action, now)
-        if isinstance(action, HitLeased) and not action.cost:
+        if isinstance(asked, HitLeased) and not asked.cost:
             settled.set()
         return answer
 
