@@ -372,7 +372,8 @@ async def test_a_tool_that_is_called_by_its_hash_needs_its_own_rule_D31() -> Non
     name = "__0123456789ab_hidden"
     async with service.running():
         response = await service.post(call(name), weak, named("tools/call", name))
-        assert "error" in response.json(), response.text
+        found = response.json()  # Before FastMCP 4.2 no tool has such a name.
+        assert "error" in found or found["result"]["isError"], response.text
         assert service.ran == []
         response = await service.post(call("hidden"), strong, named("tools/call", "hidden"))
         assert response.status_code == 200
