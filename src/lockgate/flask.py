@@ -152,8 +152,11 @@ def response_to(refusal: Refusal, gate: Gate | None = None) -> Response:
     Args:
         gate: the gate that refuses; None: the gate that admitted the request.
     """
-    environ = request.environ
-    reply = refused(refusal, gate or gate_in(environ), WsgiRequest(environ))
+    return _response(refusal, gate or gate_in(request.environ), request.environ)
+
+
+def _response(refusal: Refusal, gate: Gate | None, environ: WSGIEnvironment) -> Response:
+    reply = refused(refusal, gate, WsgiRequest(environ))
     return Response(reply.body, reply.status, text(reply.headers))
 
 
@@ -223,7 +226,7 @@ class _FlaskGate(GateMiddleware):
         """
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
-        response = self._processed(response_to(refusal, self.guard.gate), environ)
+        response = self._processed(_response(refusal, self.guard.gate, environ), environ)
         return response(environ, start_response)
 
     def _processed(self, response: Response, environ: WSGIEnvironment) -> Response:
