@@ -146,13 +146,9 @@ def requires(
     return decorate
 
 
-def response_to(refusal: Refusal, gate: Gate | None = None) -> Response:
-    """Turn a refusal into a response.
-
-    Args:
-        gate: the gate that refuses; None: the gate that admitted the request.
-    """
-    return _response(refusal, gate or gate_in(request.environ), request.environ)
+def response_to(refusal: Refusal) -> Response:
+    """Turn a refusal of the current request into a response."""
+    return _response(refusal, gate_in(request.environ), request.environ)
 
 
 def _response(refusal: Refusal, gate: Gate | None, environ: WSGIEnvironment) -> Response:

@@ -168,7 +168,7 @@ class Ledgers:
         return outcomes
 
     def look(self, connection: Connection, statements: Statements, act: Act) -> Outcome:
-        """Apply an action that changes nothing, without a lock."""
+        """Apply an action that only reads, without a lock."""
 
         def ask(statement: Written, places: int, values: Mapping[str, Any]) -> Rows:
             return connection.execute(statement(places), values).all()
