@@ -239,10 +239,13 @@ def test_rights_that_are_missing_are_a_failure_until_they_are_given(own: RedisSe
     run(store.close())
 
 
-def test_a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for() -> None:
+def test_a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = RedisStore(f"rediss://127.0.0.1:{server('single').port}?socket_timeout=0.3")
     with store_fails(RedisError):
         run(store.hit("org_1", WINDOWS, 1))
+    assert "that it speaks TLS if the URL says rediss" in caplog.text
     run(store.close())
 
 

@@ -80,8 +80,8 @@ _NO_REDIS: Final = (
     "TLS, otherwise check host and port, and its log"
 )
 _TOO_SLOW: Final = (
-    "it accepts no connection in time: check whether it is overloaded, host and port in the "
-    "store's URL, and what filters packets on the way"
+    "it accepts no connection in time: check host and port in the store's URL, that it speaks TLS "
+    "if the URL says rediss, whether it is overloaded, and what filters packets on the way"
 )
 
 _BY_KIND: Final[tuple[tuple[type[BaseException], str], ...]] = (
