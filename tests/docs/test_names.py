@@ -74,7 +74,7 @@ HttpOnly Domain acr acr_values amr auth_time fva org_role max_age insufficient_u
 FastAPIInstrumentor FlaskInstrumentor Instrumentator OpenTelemetryMiddleware
 logfire instrument_fastapi sentry_sdk init SecretStr HttpUrl anyio_backend
 send_default_pii include_local_variables
-server.py .mcp.json initialize ping
+server.py .mcp.json initialize ping strict_slashes
 """
 FOREIGN = frozenset(FOREIGN_NAMES.split())
 
