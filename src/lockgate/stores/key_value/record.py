@@ -98,7 +98,10 @@ class Record:
         """Apply an action to the ledger."""
         answer, after = action.apply(self.ledger._replace(owner=organization), now)
         self.ledger = after._replace(owner="")
-        self.log = self.log.added(change_of(action), now)
+        change = change_of(action)
+        if change is not None:
+            self.owner = organization  # A walk names it, to remove old changes.
+            self.log = self.log.added(change, now)
         return answer
 
     def rows(self) -> dict[str, ApiKey | Account]:

@@ -38,7 +38,7 @@ from .admission_codec import (
 from .change_counter import ChangeCounter
 from .codec import write_change
 from .hold_codec import is_of_slots, read_answer, read_moved, write_action
-from .key_names import Place
+from .key_names import Place, write
 from .quota_lease_codec import NOTHING_GRANTED, read_granted, read_leases, write_lease_request
 from .transport.client import confirmed
 from .transport.commands import Call, Script, arguments, number
@@ -206,8 +206,8 @@ class Ledgers(Charges, ChangeCounter):
 
     @confirmed
     async def _reset(self, owner: str, action: Reset, now: int | None) -> None:
-        call = self._names.place(owner).call(_RESET, number(now), write_change(action.change))
-        await self._ask(call)
+        about = number(now), write_change(action.change), write(owner)
+        await self._ask(self._names.place(owner).call(_RESET, *about))
         await self._count_change()  # Remembered refusals are forgotten within a second.
 
 

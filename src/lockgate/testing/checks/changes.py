@@ -158,8 +158,9 @@ async def hostile_ids_have_separate_logs(store: Store, factory: Factory) -> None
 
 @alone("D44", "changes")
 async def old_records_are_removed_and_no_others(store: Store, factory: Factory) -> None:
-    """Also of organizations whose keys stay, or are gone."""
+    """Also of organizations whose keys stay or are gone, or that never had one."""
     draft = factory.draft()
+    await store.charge("org_4", Reset(RESET), NOW)
     gone = await store.insert(draft, None, NOW, change=CREATED)
     for name in ("org_1", "org_2", "org_3"):
         for step in range(3):
@@ -167,7 +168,7 @@ async def old_records_are_removed_and_no_others(store: Store, factory: Factory) 
     await store.revoke_if_live("org_1", gone.id, NOW + 2 * HOUR, change=REVOKED)
     for age in (DAY, 2 * HOUR, HOUR):
         await store.remove_ended(age, NOW + 2 * HOUR)
-        for name in ("org_1", "org_2", "org_3"):
+        for name in ("org_1", "org_2", "org_3", "org_4"):
             await store.change_log(name, 9)
     await store.insert(factory.draft(), None, NOW + 3 * HOUR, change=CREATED)
     again = draft._replace(id=factory.draft().id)  # Its handle stays taken.

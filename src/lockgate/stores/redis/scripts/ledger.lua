@@ -11,7 +11,8 @@ local function quota_leases()
 end
 
 -- Empty the windows, and keep the quota leases that are out.
--- KEYS: the organization, its windows, its named limits. ARGV: now, the text for the change log or empty.
+-- KEYS: the organization, its windows, its named limits. ARGV: now, the text for the change log or empty, the
+-- organization's id.
 local function reset()
   local leases, tag = leases_out(KEYS[2])
   redis.call('DEL', KEYS[3])
@@ -23,6 +24,10 @@ local function reset()
   else
     redis.call('DEL', KEYS[2])
   end
-  log_change(instant(ARGV[1]), ARGV[2])
+  if ARGV[2] ~= '' then
+    log_change(instant(ARGV[1]), ARGV[2])
+    -- The walk that removes old records names an organization by it, also one without keys.
+    redis.call('HSET', KEYS[1], 'id', ARGV[3])
+  end
   return 1
 end
