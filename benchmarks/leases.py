@@ -123,9 +123,9 @@ class _Counted(MemoryStore):
         self.calls += 1
         return await super().admit_leased(*args, **kwargs)
 
-    async def settle_leases(self, *args: Any, **kwargs: Any) -> None:
+    async def charge(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
-        await super().settle_leases(*args, **kwargs)
+        return await super().charge(*args, **kwargs)
 
     async def add_usage(self, *args: Any, **kwargs: Any) -> None:
         self.calls += 1

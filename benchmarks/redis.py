@@ -24,6 +24,7 @@ from pyrate_limiter import Limiter, Rate, RedisBucket
 from redis import asyncio as redis_asyncio
 
 from lockgate import Plan, PlanBook
+from lockgate.core.ledger import Hit
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.stores.redis import RedisStore
 from tests.servers import RedisServer, redis_server
@@ -78,7 +79,7 @@ async def fill(store: RedisStore, organization: str) -> None:
         step = (span - start) // count
         for number in range(count):
             if (at := now - span + start + number * step) < now - start:
-                await store.hit(organization, windows, 1, at)
+                await store.charge(organization, Hit(windows, 1), at)
 
 
 async def floor(port: int) -> Work:

@@ -16,11 +16,11 @@ import lmdb
 from lockgate import run
 from lockgate.core.ledger import Hit
 from lockgate.core.sliding_window import Window
-from lockgate.stores import LedgerStore
+from lockgate.stores import WindowStore
 from lockgate.stores.key_value.record import Record
 
 
-class LmdbWindows(LedgerStore):
+class LmdbWindows(WindowStore):
     """Each ledger is a record in a transaction that excludes all others, of processes too."""
 
     io = "sync"

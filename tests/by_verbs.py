@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from lockgate import MemoryStore, Store
 from lockgate.core.changes import ChangeDraft
@@ -12,7 +12,6 @@ from lockgate.core.holds import HoldAction, HoldAnswer, Renew, Settle, Take, is_
 from lockgate.core.leases import (
     TO_LIST,
     Lease,
-    SlotReading,
     lease_of,
     leases_of,
     to_acquire,
@@ -36,6 +35,16 @@ from lockgate.core.sliding_window import LARGEST, Reading, Window
 from lockgate.stores.key_value import RecordStore
 
 A = TypeVar("A")
+
+
+class SlotReading(NamedTuple):
+    """The answer of :meth:`ByVerbs.acquire`."""
+
+    lease: Lease | None
+    """The lease of this job; None when every slot is taken."""
+    held: int
+    """The number of held slots, this one included."""
+    limit: int | None
 
 
 _LATEST: Final = ContextVar[HoldAnswer | None]("latest", default=None)

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from lockgate import Gate, Plan, PlanBook, Rule, run
 from lockgate.asgi import GateMiddleware
+from lockgate.core.ledger import Hit
 from lockgate.error_formats import anthropic, by_path, openai
 from lockgate.options import StoreOptions, WebOptions
 from lockgate.starlette import error_handlers
@@ -65,7 +66,7 @@ def _spend(service: Service) -> None:
     windows = service.gate.plans.default.windows
     least = min(window.limit for window in windows if window.limit is not None)
     now = service.clock.now
-    run(service.gate.store.hit("org_1", windows, least, now))
+    run(service.gate.store.charge("org_1", Hit(windows, least), now))
     service.clock.move(18)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from lockgate.stores import base
 
-PARTS = [base.KeyStore, base.WindowStore, base.SlotStore, base.HoldStore]
+PARTS = [base.KeyStore, base.WindowStore]
 # Every store inherits these from the base class, and few have work to do there.
 OF_FEW = {"cancel_waits", "reset_connections"}
 

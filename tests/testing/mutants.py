@@ -15,7 +15,7 @@ from lockgate.core.api_keys import ApiKey, KeyDetails, KeyDraft, KeyState, Posit
 from lockgate.core.budgets import SLOTS, UNUSED, Budget
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
-from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.leases import Lease
 from lockgate.core.ledger import Hit
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit
@@ -28,7 +28,7 @@ from lockgate.errors import KeyLimitReached
 from lockgate.stores.answers import Admission, Page, Removal, Rows, Usage, UsageBatch, Verdict
 from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.testing.checks import PARTS, Part
-from tests.by_verbs import MemoryByVerbs
+from tests.by_verbs import MemoryByVerbs, SlotReading
 
 Windows = tuple[Window, ...]
 START_SKEW = 300 * SECOND

@@ -9,13 +9,14 @@ from lockgate import PlanBook
 from lockgate.core.api_keys import ApiKey, KeyState, Position
 from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
-from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.leases import Lease
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
 from lockgate.stores.answers import UNKNOWN, Admission, Census, Page, Removal, Verdict
+from tests.by_verbs import SlotReading
 
 from .mutants import Mutant, Windows
 

@@ -12,12 +12,13 @@ from typing import Any, ClassVar, cast
 
 from lockgate.core.accounts import Account
 from lockgate.core.api_keys import ApiKey, Position
-from lockgate.core.leases import TO_LIST, Lease, SlotReading
+from lockgate.core.leases import TO_LIST, Lease
 from lockgate.core.ledger import Peek
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.sliding_window import Cells, Reading, empty_state, hit, peek
 from lockgate.stores.answers import LogPage, Page, Usage, UsageBatch
 from lockgate.stores.base import IoMode
+from tests.by_verbs import SlotReading
 
 from .mutants import Mutant, Windows, gap
 

@@ -8,7 +8,7 @@ import pytest
 
 from lockgate import ConfigurationError, MemoryStore, run
 from lockgate.core.holds import Take
-from lockgate.stores import KeyStore, LedgerStore
+from lockgate.stores import KeyStore, WindowStore
 from lockgate.stores.base import PartStore
 from lockgate.stores.rows import Commit, Outcome
 from lockgate.testing import KEY_PARTS, WINDOW_PARTS, Broken, certify
@@ -34,7 +34,7 @@ def only(*kinds: type[PartStore], io: str | None = "none") -> type[PartStore]:
     return type(f"Only{name}", kinds, {"__init__": begin, **says, **verbs})
 
 
-Windows: Any = only(LedgerStore)
+Windows: Any = only(WindowStore)
 
 
 def windows() -> PartStore:
@@ -150,5 +150,5 @@ def test_a_window_store_of_one_process_is_detected() -> None:
 
 
 def test_a_store_without_an_io_mode_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="OnlyLedgerStore does not say whether it waits"):
-        run(certify(only(LedgerStore, io=None)))
+    with pytest.raises(ConfigurationError, match="OnlyWindowStore does not say whether it waits"):
+        run(certify(only(WindowStore, io=None)))

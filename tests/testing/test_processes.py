@@ -15,14 +15,14 @@ import pytest
 from lockgate import MemoryStore, PlanBook, Store, run
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import Token
-from lockgate.core.leases import TO_LIST, SlotReading
+from lockgate.core.leases import TO_LIST
 from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
 from lockgate.stores.answers import Admission, Verdict
 from lockgate.testing import Broken
 from lockgate.testing.processes import share
-from tests.by_verbs import RecordsByVerbs
+from tests.by_verbs import RecordsByVerbs, SlotReading
 from tests.examples.test_own_store import example
 
 from .mutants_between_processes import (

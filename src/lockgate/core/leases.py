@@ -2,15 +2,14 @@
 
 A lease belongs to a job and an owner and ends at its deadline unless renewed, so that the slot of
 a dead worker becomes free. A ledger has it as a reservation: the rule is :mod:`lockgate.core.holds`
-on the budget :data:`~lockgate.core.budgets.SLOTS`. The functions apply it to the leases of one
-organization, for stores that keep these by themselves.
+on the budget :data:`~lockgate.core.budgets.SLOTS`.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .budgets import SLOTS, Budget
-from .holds import HoldAction, HoldAnswer, Look, Renew, Settle, Take, apply, slots
+from .budgets import SLOTS
+from .holds import HoldAnswer, Look, Renew, Settle, Take, slots
 from .reservations import Reservation
 from .sliding_window import LARGEST
 
@@ -29,16 +28,6 @@ class Lease(NamedTuple):
 
 Leases = tuple[Lease, ...]
 """The leases of one organization, in the order in which they were taken."""
-
-
-class SlotReading(NamedTuple):
-    """The answer to :func:`acquire`."""
-
-    lease: Lease | None
-    """The lease of this job; None when every slot is taken."""
-    held: int
-    """The number of held slots, this one included."""
-    limit: int | None
 
 
 def to_acquire(job: str, owner: str, limit: int | None, span: int) -> Take:
@@ -68,36 +57,3 @@ def leases_of(slots: Iterable[Reservation]) -> Leases:
 def lease_of(answer: HoldAnswer) -> Lease | None:
     """Return the lease of the slot that an action has taken, found or renewed, if there is one."""
     return None if answer.slot is None else leases_of((answer.slot,))[0]
-
-
-def live(leases: Leases, now: int) -> Leases:
-    """Return the leases that have not ended."""
-    return leases_of(_applied(TO_LIST, leases, now)[0].slots)
-
-
-def acquire(
-    leases: Leases, job: str, owner: str, limit: int | None, now: int, span: int
-) -> tuple[SlotReading, Leases]:
-    """Acquire a slot for a job, or return the lease that the job already has."""
-    answer, leases = _applied(to_acquire(job, owner, limit, span), leases, now)
-    return SlotReading(lease_of(answer), answer.used[0], limit), leases
-
-
-def renew(leases: Leases, job: str, owner: str, now: int, span: int) -> tuple[Lease | None, Leases]:
-    """Extend a live lease of this owner."""
-    answer, leases = _applied(to_renew(job, owner, span), leases, now)
-    return lease_of(answer), leases
-
-
-def release(leases: Leases, job: str, owner: str, now: int) -> tuple[bool, Leases]:
-    """Release the slot of this job and owner only."""
-    answer, leases = _applied(to_release(job, owner), leases, now)
-    return answer.done, leases
-
-
-def _applied(action: HoldAction, leases: Leases, now: int) -> tuple[HoldAnswer, Leases]:
-    kept = tuple(
-        Reservation(job, 1, deadline, span, owner) for job, owner, deadline, span in leases
-    )
-    answer, (budget,) = apply(action, [Budget(held=kept)], now)
-    return answer, leases_of(budget.held)

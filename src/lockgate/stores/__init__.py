@@ -10,7 +10,7 @@ from .answers import (
     UnreadableState,
     Verdict,
 )
-from .base import LedgerStore, Store
+from .base import Store, WindowStore
 from .key_store import KeyStore
 from .memory.store import MemoryStore
 from .open import open_store
@@ -19,7 +19,6 @@ __all__ = [
     "Admission",
     "Census",
     "KeyStore",
-    "LedgerStore",
     "MemoryStore",
     "OutcomeUnknown",
     "PartUnavailable",
@@ -28,5 +27,6 @@ __all__ = [
     "StoreError",
     "UnreadableState",
     "Verdict",
+    "WindowStore",
     "open_store",
 ]

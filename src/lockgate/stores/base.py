@@ -1,12 +1,10 @@
 """The store contract: what each method of a store, called a verb, must guarantee.
 
-Four small contracts have these verbs; :class:`Store` combines them, adds its own, and inherits the
+Two small contracts have these verbs; :class:`Store` combines them, adds its own, and inherits the
 operations on keys, accounts and plans that :class:`~lockgate.stores.directory.Directory` composes.
 
 KeyStore      read, commit, walk, now
-WindowStore   hit, peek, reset, settle_leases, quota_leases, leases_in_use, recalls
-SlotStore     acquire, renew, release, held
-HoldStore     hold
+WindowStore   charge, whose action says what to do; recalls
 Store         admit and admit_leased, the verbs of requests; add_usage, add_history, history,
               change_counter, freshness, warnings, watch, flush
 
@@ -38,16 +36,11 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from ..core.changes import ChangeDraft
-from ..core.holds import HoldAction, HoldAnswer
 from ..core.key_format import Token
-from ..core.leases import Lease, SlotReading
 from ..core.ledger import Action, Hit
-from ..core.limit_windows import LimitWindows
 from ..core.limits import Limit
 from ..core.plans import PlanBook
-from ..core.quota_leases import LeaseRequest, QuotaLeases, Settlement
-from ..core.sliding_window import Reading, Window
+from ..core.quota_leases import LeaseRequest
 from ..core.usage_history import UsageHistory
 from ..events import Events
 from .answers import (
@@ -74,11 +67,8 @@ PAGE_AT_MOST: Final = 1000
 """The most keys per page, which bounds the time of a call in the process and the server."""
 
 
-class LedgerStore(PartStore):
-    """Stores the ledgers of organizations: windows, named limits, slots, holds, quota leases.
-
-    :class:`~lockgate.stores.ledger.Charges` has every call to a ledger, by this one method.
-    """
+class WindowStore(PartStore):
+    """Stores the ledgers of organizations: windows, named limits, slots, holds, quota leases."""
 
     @abstractmethod
     async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
@@ -102,107 +92,6 @@ class LedgerStore(PartStore):
             The answer of :meth:`Action.apply <lockgate.core.ledger.Action.apply>`.
         """
 
-
-class WindowStore(PartStore):
-    """Stores the windows of organizations, by the rule of :mod:`lockgate.core.sliding_window`."""
-
-    @abstractmethod
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        """Apply :func:`lockgate.core.sliding_window.hit` to the organization's state, atomically.
-
-        A call without a reply takes effect once or not at all (D33).
-
-        Args:
-            organization: the owner of the windows.
-            windows: the windows of its plan; empty where only ``limits`` are charged.
-            cost: the units.
-            now: the instant in microseconds; None: the store's clock.
-            limits: named limits, judged in the same step by
-                :func:`lockgate.core.limit_hits.hit_limited`. The store first takes the periods of
-                its instant, by ``limits.at(now, organization)``. Cells are kept by field, at most
-                :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an organization. A field may be
-                dropped once its window has been empty for a day.
-        """
-
-    @abstractmethod
-    async def peek(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        """Apply :func:`lockgate.core.sliding_window.peek`, without changing any state (W5).
-
-        With ``limits`` apply :func:`lockgate.core.limit_hits.peek_limited`, for the periods of the
-        instant.
-        """
-
-    @abstractmethod
-    async def reset(
-        self,
-        organization: str,
-        now: int | None = None,
-        *,
-        change: ChangeDraft | None = None,
-    ) -> None:
-        """Empty the windows of an organization and its named limits, in one atomic step.
-
-        A hit that starts after this has returned finds them empty, on any process that shares the
-        store. The change counter moves, because callers remember refusals of before. Slots, keys,
-        usage, plan and quota leases stay: the units of a lease count until it ends, and the used
-        ones for the window after. ``now`` is the ``at`` of the change record, which is added even
-        if all windows were empty.
-        """
-
-    async def settle_leases(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        settled: Sequence[Settlement],
-        now: int | None = None,
-    ) -> None:
-        """Settle quota leases of an organization (D42), by
-        :func:`lockgate.core.quota_leases.current`.
-
-        Leases that are unknown or past their deadline are ignored, so the call may be made again.
-        The default: a store that grants none.
-
-        Args:
-            organization: the owner of the leases.
-            windows: the windows of its plan.
-            settled: what was used of each lease.
-            now: the instant in microseconds; None: the store's clock.
-        """
-        return
-
-    async def quota_leases(self, organization: str, now: int | None = None) -> QuotaLeases:
-        """Return the quota leases of an organization, in the order of their grants (D42), by
-        :func:`lockgate.core.quota_leases.live`: those that are out, and without units those that
-        ended unsettled lately.
-
-        A change to a key or a plan is answered once the leases that were granted before are settled
-        or their holders have stopped. A verb that reads them in the step of the change notes them
-        (:func:`lockgate.stores.resilience.older_leases.note_leases`), so that this call is not
-        made where there are none. The default: a store that grants none.
-        """
-        return ()
-
-    async def leases_in_use(self, organization: str, now: int | None = None) -> QuotaLeases:
-        """Return the quota leases of an organization from which their holders may admit (K4).
-
-        A change waits for these. They are those of :meth:`quota_leases`, less those of which the
-        store knows that their holder has sent the settlement. The default knows of none.
-        """
-        return await self.quota_leases(organization, now)
-
     async def recalls(self) -> AsyncGenerator[str | None]:
         """Yield the id of an organization for each recall of its leases, by any process (D42).
 
@@ -223,58 +112,8 @@ class WindowStore(PartStore):
             yield organization
 
 
-class SlotStore(PartStore):
-    """Stores the slots of organizations, by the rule of :mod:`lockgate.core.leases`."""
-
-    @abstractmethod
-    async def acquire(
-        self,
-        organization: str,
-        job: str,
-        owner: str,
-        limit: int | None,
-        span: int,
-        now: int | None = None,
-    ) -> SlotReading:
-        """Take a slot for a job for ``span`` microseconds, or return the job's live lease."""
-
-    @abstractmethod
-    async def renew(
-        self, organization: str, job: str, owner: str, span: int, now: int | None = None
-    ) -> Lease | None:
-        """Extend a live lease of this owner to ``span`` from now; None: no such lease (L4)."""
-
-    @abstractmethod
-    async def release(
-        self, organization: str, job: str, owner: str, now: int | None = None
-    ) -> bool:
-        """Release the slot of this job and owner; False if it was not held (L5)."""
-
-    @abstractmethod
-    async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-        """Return the live leases, in the order in which they were taken."""
-
-
-class HoldStore(PartStore):
-    """Stores holds and the budgets that they are charged to, by :mod:`lockgate.core.holds`."""
-
-    @abstractmethod
-    async def hold(
-        self, organization: str, action: HoldAction, now: int | None = None
-    ) -> HoldAnswer:
-        """Apply :func:`lockgate.core.holds.apply` to the organization's budgets, atomically.
-
-        Budgets are kept by field, at most :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an
-        organization. :meth:`WindowStore.reset` removes them, and the holds with them. A budget may
-        be dropped a day after it has counted nothing any more.
-
-        A call without a reply may have taken effect, so it may be made again: a hold is taken and
-        settled once. :class:`~lockgate.core.holds.Look` reads budgets and changes nothing.
-        """
-
-
-class Store(Directory, LedgerStore, WindowStore, SlotStore, HoldStore):
-    """All four contracts, with the operations on rows, admissions, usage and maintenance."""
+class Store(Directory, WindowStore):
+    """Both contracts, with the operations on rows, admissions, usage and maintenance."""
 
     enforces_deadline: bool = False
     """Whether a blocking call ends itself at its deadline, for example by a socket timeout (see
@@ -284,8 +123,7 @@ class Store(Directory, LedgerStore, WindowStore, SlotStore, HoldStore):
     """Whether the store keeps usage over time: it overrides :meth:`add_history` and
     :meth:`history`."""
     grants_leases: bool = False
-    """Whether the store grants quota leases: it overrides :meth:`admit_leased`,
-    :meth:`settle_leases` and :meth:`quota_leases`."""
+    """Whether the store grants quota leases: it overrides :meth:`admit_leased`."""
     system: str = "other"
     """The kind of database, as OpenTelemetry's ``db.system.name`` calls it, for spans."""
     local_version: object = None

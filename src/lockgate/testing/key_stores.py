@@ -7,9 +7,8 @@ from typing import TypeVar
 from ..core.api_keys import Position
 from ..core.ledger import Action
 from ..stores.answers import Usage, UsageBatch
-from ..stores.base import KeyStore, LedgerStore, Store
+from ..stores.base import KeyStore, Store, WindowStore
 from ..stores.directory import Directory
-from ..stores.ledger import Charges
 from ..stores.memory.store import MemoryStore
 from ..stores.rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 
@@ -49,10 +48,10 @@ class OverRows(Directory):
         await self.store.close()
 
 
-class BesideKeys(OverRows, Charges, Store):
+class BesideKeys(OverRows, Store):
     """A window store beside keys in memory, for the checks that charge windows by a key."""
 
-    def __init__(self, windows: LedgerStore) -> None:
+    def __init__(self, windows: WindowStore) -> None:
         self._keys = MemoryStore()
         super().__init__(self._keys)
         self.windows = windows

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, Store, run
-from lockgate.core.leases import Lease, SlotReading
+from lockgate.core.leases import Lease
 from lockgate.core.timestamps import SECOND
 from lockgate.errors import (
     ConcurrentLimitExceeded,
@@ -23,7 +23,7 @@ from lockgate.errors import (
 )
 from lockgate.services.reservations import renewed_block, slots
 from lockgate.services.reservations.shielded import Finishing
-from tests.by_verbs import MemoryByVerbs
+from tests.by_verbs import MemoryByVerbs, SlotReading
 from tests.patience import skipping, until
 from tests.stores.making import at_once
 

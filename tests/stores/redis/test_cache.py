@@ -8,6 +8,7 @@ from itertools import count
 import pytest
 
 from lockgate import Plan, PlanBook, run
+from lockgate.core.ledger import LeasesOut, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LeaseRequest
 from lockgate.stores.answers import Verdict
@@ -46,7 +47,7 @@ def test_a_copy_is_believed_while_its_fence_stands(backend: Backend) -> None:
     assert admission.key == key._replace(request_count=8, last_used_at=NOW)
     run(store.forget("org_1"))
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
-    assert run(store.peek("org_1", BOOK.default.windows, NOW)).used == (1, 1, 1)
+    assert run(store.charge("org_1", Peek(BOOK.default.windows), NOW)).used == (1, 1, 1)
     assert run(store.fill_token("org_1")) != fill_token
     run(store.close())
 
@@ -62,7 +63,7 @@ def test_a_copy_is_admitted_with_a_lease_D42(backend: Backend) -> None:
     lease = run(store.admit_leased(token_of(made), 1, book, asked, NOW)).lease
     assert lease is not None
     run(store.forget("org_1"))
-    assert run(store.quota_leases("org_1", NOW)) == (lease,)
+    assert run(store.charge("org_1", LeasesOut(), NOW)) == (lease,)
     run(store.close())
 
 

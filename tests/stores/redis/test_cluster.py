@@ -21,6 +21,8 @@ from redis.exceptions import ConnectionError, ResponseError
 from lockgate import Event, Gate, Limit, Plan, PlanBook, run
 from lockgate.core.api_keys import Position
 from lockgate.core.changes import drafted_change
+from lockgate.core.leases import TO_LIST, lease_of, leases_of, to_acquire, to_release
+from lockgate.core.ledger import Hit, LeasesOut, Peek
 from lockgate.core.limits import bound
 from lockgate.core.quota_leases import LeaseRequest, Settlement
 from lockgate.errors import StoreUnavailable
@@ -249,10 +251,10 @@ def test_a_request_for_a_slot_that_left_a_removed_node_finds_it(own: RedisCluste
         slot = slot_of(store, id)
         home = own.nodes[node_with(own, slot)]
         give(own, slot, home, leaving)
-        assert run(store.hit(id, BOOK.default.windows, 1)).allowed
+        assert run(store.charge(id, Hit(BOOK.default.windows, 1))).allowed
         give(own, slot, leaving, home)
         remove(own, leaving)
-        assert run(store.hit(id, BOOK.default.windows, 1)).used[0] == 2
+        assert run(store.charge(id, Hit(BOOK.default.windows, 1))).used[0] == 2
         run(store.close())
 
 
@@ -312,7 +314,7 @@ def test_a_slot_that_is_half_moved_admits_exactly_the_limit(
             assert admission.reading.used[0] == count
         for token in (token_of(made), token_of(spare)):
             assert (await store.admit(token, 1, SMALL)).verdict is Verdict.LIMITED
-        assert (await store.peek("org_1", SMALL.default.windows)).used[0] == 3
+        assert (await store.charge("org_1", Peek(SMALL.default.windows))).used[0] == 3
         await store.close()
 
     asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
@@ -344,9 +346,9 @@ def test_a_slot_that_is_half_moved_admits_exactly_the_named_limit(
         assert refused.verdict is Verdict.LIMITED
         assert refused.reading is not None
         assert (refused.reading.used, refused.reading.refused_by) == ((2, 2, 2, 2, 2), 3)
-        by_hit = await store.hit("org_1", book.default.windows, 1, None, named)
+        by_hit = await store.charge("org_1", Hit(book.default.windows, 1, named), None)
         assert (by_hit.allowed, by_hit.used) == (False, (2, 2, 2, 2))
-        assert (await store.peek("org_1", book.default.windows, None, named)).used[0] == 2
+        assert (await store.charge("org_1", Peek(book.default.windows, named), None)).used[0] == 2
         await store.close()
 
     asyncio.run(all_of_it()) if mode == "awaiting" else run(all_of_it())
@@ -362,14 +364,14 @@ def test_a_slot_that_is_half_moved_settles_leases_and_grants_none_D42(
     lease = run(store.admit_leased(token_of(made), 1, book, first, NOW)).lease
     assert lease is not None
     moving(store, "org_1", store._names.place("org_1").windows)
-    assert run(store.quota_leases("org_1", NOW)) == (lease,)
+    assert run(store.charge("org_1", LeasesOut(), NOW)) == (lease,)
     settled = (Settlement(lease.id, ((NOW, 4),)),)
     second = LeaseRequest(f"{2:016x}", 20, 2_000_000, settled)
     admission = run(store.admit_leased(token_of(made), 1, book, second, NOW))
     assert (admission.verdict, admission.lease) == (Verdict.ADMITTED, None)
     assert admission.reading is not None
     assert admission.reading.used == (6, 6, 6)
-    assert run(store.quota_leases("org_1", NOW)) == ()
+    assert run(store.charge("org_1", LeasesOut(), NOW)) == ()
     run(store.close())
 
 
@@ -513,7 +515,7 @@ def test_d33_a_request_whose_reply_is_lost_as_its_slot_begins_to_move_counts_onc
     client.ask = lose
     for _ in range(2):
         assert run(store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
-    assert run(store.peek("org_1", BOOK.default.windows)).used[0] == 3
+    assert run(store.charge("org_1", Peek(BOOK.default.windows))).used[0] == 3
     kept = run(store.get("org_1", key.id))
     assert kept is not None
     assert kept.request_count == 3
@@ -545,12 +547,12 @@ def test_a_new_organization_in_a_slot_that_is_moved_has_keys_and_job_slots(
         moving(store, "org_1")
         await store.insert(draft_of(made), 5)
         assert (await store.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
-        reading = await store.acquire("org_1", "job", "me", 1, 10**8)
-        assert reading.lease is not None
-        assert (await store.acquire("org_1", "other", "me", 1, 10**8)).lease is None
-        assert await store.held("org_1") == (reading.lease,)
-        assert await store.release("org_1", "job", "me")
-        assert await store.held("org_1") == ()
+        lease = lease_of(await store.charge("org_1", to_acquire("job", "me", 1, 10**8)))
+        assert lease is not None
+        assert lease_of(await store.charge("org_1", to_acquire("other", "me", 1, 10**8))) is None
+        assert leases_of((await store.charge("org_1", TO_LIST)).slots) == (lease,)
+        assert (await store.charge("org_1", to_release("job", "me"))).done
+        assert leases_of((await store.charge("org_1", TO_LIST)).slots) == ()
         (key,) = await store.list("org_1", 10)
         assert await store.revoke_if_live("org_1", key.id) is not None
         assert (await store.admit(token_of(made), 1, BOOK)).verdict is Verdict.REVOKED
@@ -582,7 +584,7 @@ def test_slots_in_use_and_idle_ones_move_under_load_without_a_refusal(
         again = RedisStore(own.url(), prefix=f"reshard-{mode}")
         (key,) = run(again.list(id, 10))
         assert key.request_count == admitted
-        assert run(again.peek(id, BOOK.default.windows)).used[0] == admitted
+        assert run(again.charge(id, Peek(BOOK.default.windows))).used[0] == admitted
         run(again.close())
 
 
@@ -609,7 +611,7 @@ def test_a_slot_that_cannot_be_served_is_no_failure_of_the_others(
                 with pytest.raises(StoreUnavailable):
                     run(traffic.gate.authenticate(token))
                 with pytest.raises(PartUnavailable):
-                    run(store.hit(lost, BOOK.default.windows, 1))
+                    run(store.charge(lost, Hit(BOOK.default.windows, 1)))
             traffic.goes_on()
         finally:
             tell(home, "CLUSTER", "ADDSLOTS", slot)
@@ -716,13 +718,13 @@ def test_a_slot_that_moved_is_learned_from_its_first_redirection(own: RedisClust
     store = RedisStore(own.url(), prefix="learned")
     id = organizations_of(store, 0, 1)[0]
     slot = slot_of(store, id)
-    run(store.hit(id, BOOK.default.windows, 1))
+    run(store.charge(id, Hit(BOOK.default.windows, 1)))
     source = own.nodes[number := node_with(own, slot)]
     give(own, slot, source, own.nodes[(number + 1) % 3])
-    run(store.hit(id, BOOK.default.windows, 1))
+    run(store.charge(id, Hit(BOOK.default.windows, 1)))
     tell(source, "CONFIG", "RESETSTAT")
     for _ in range(10):
-        run(store.hit(id, BOOK.default.windows, 1))
+        run(store.charge(id, Hit(BOOK.default.windows, 1)))
     assert "cmdstat_evalsha" not in tell(source, "INFO", "commandstats")
     run(store.close())
 
@@ -736,7 +738,7 @@ def test_a_map_of_an_older_configuration_is_not_believed(own: RedisCluster) -> N
         home = own.nodes[node_with(own, slot_of(store, one))]
         give(own, slot_of(store, one), home, leaving)
         for id in (one, other):
-            run(store.hit(id, BOOK.default.windows, 1))
+            run(store.charge(id, Hit(BOOK.default.windows, 1)))
         give(own, slot_of(store, one), leaving, home)
         remove(own, leaving, "HARD")
         for first in range(0, 16384, 1024):
@@ -745,9 +747,9 @@ def test_a_map_of_an_older_configuration_is_not_believed(own: RedisCluster) -> N
         for _ in range(5):
             run(store.census())  # Asks anew where the slots are.
             for id in (one, other):
-                run(store.hit(id, BOOK.default.windows, 1))
+                run(store.charge(id, Hit(BOOK.default.windows, 1)))
         for id in (one, other):
-            assert run(store.peek(id, BOOK.default.windows)).used[0] == 6
+            assert run(store.charge(id, Peek(BOOK.default.windows))).used[0] == 6
         run(store.close())
 
 
@@ -770,7 +772,7 @@ def test_a_user_without_the_right_to_cluster_info_is_served(own: RedisCluster, m
     store = RedisStore(f"redis+cluster://narrow:pass@{address}", prefix=f"narrow-{mode}")
 
     async def hit() -> None:
-        assert (await store.hit("org_1", BOOK.default.windows, 1)).allowed
+        assert (await store.charge("org_1", Hit(BOOK.default.windows, 1))).allowed
         await store.close()
 
     asyncio.run(hit()) if mode == "awaiting" else run(hit())

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook, run
+from lockgate.core.ledger import Hit, Peek
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
@@ -47,7 +48,7 @@ class Load:
             step += 1
             id = f"org_{number}_{step % 5}"
             try:
-                run(self.store.hit(id, WINDOWS, 1))
+                run(self.store.charge(id, Hit(WINDOWS, 1)))
             except (StoreError, StoreUnavailable, OSError) as failure:
                 self.failures.add(type(failure).__qualname__)
                 self.failed[id] = self.failed.get(id, 0) + 1
@@ -95,7 +96,7 @@ def test_moving_cluster_slots_under_load_loses_and_doubles_no_hit(moved_with_key
         load.goes_on()
     assert load.failures == set()
     for id, admitted in load.admitted.items():
-        assert run(store.peek(id, WINDOWS)).used[0] == admitted, id
+        assert run(store.charge(id, Peek(WINDOWS))).used[0] == admitted, id
     run(store.close())
 
 
@@ -135,7 +136,7 @@ def test_sentinels_name_the_replica_once_the_primary_is_lost(
         assert admission.key.request_count == 2
         for id, admitted in load.admitted.items():
             # Writes that were not replicated are lost; failed calls may have been counted.
-            assert run(store.peek(id, WINDOWS)).used[0] <= admitted + load.failed.get(id, 0)
+            assert run(store.charge(id, Peek(WINDOWS))).used[0] <= admitted + load.failed.get(id, 0)
         run(store.close())
 
 
@@ -210,7 +211,7 @@ def primary_of(cluster: RedisCluster, slot: int) -> int:
 
 def works(store: RedisStore, id: str) -> bool:
     try:
-        run(store.hit(id, WINDOWS, 1))
+        run(store.charge(id, Hit(WINDOWS, 1)))
     except (StoreError, StoreUnavailable, OSError):
         return False
     return True
@@ -227,7 +228,7 @@ async def test_a_hanging_node_is_replaced_although_no_call_waits_for_its_timeout
             async with asyncio.timeout(60):
                 while True:
                     with suppress(OSError, StoreError), within(seconds):
-                        await store.hit(whose, WINDOWS, 1)
+                        await store.charge(whose, Hit(WINDOWS, 1))
                         return
                     await asyncio.sleep(0.2)
 

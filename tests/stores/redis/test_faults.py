@@ -23,6 +23,8 @@ from redis.exceptions import (
 
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.core.digests import Digest
+from lockgate.core.leases import TO_LIST, lease_of, leases_of, to_acquire, to_release, to_renew
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import HandleTaken, StoreUnavailable
@@ -60,7 +62,7 @@ def own() -> Iterator[RedisServer]:
 
 
 def used(store: RedisStore, organization: str = "org_1") -> int:
-    return run(store.peek(organization, WINDOWS)).used[0]
+    return run(store.charge(organization, Peek(WINDOWS))).used[0]
 
 
 def eventually(work: Callable[[], object], *failures: type[Exception]) -> None:
@@ -87,7 +89,7 @@ def cut_replies(proxy: Proxy, store: RedisStore, number: int) -> None:
     for step in range(number):
         proxy.cut_at = b"EVALSHA"
         if step % 2:
-            reading = run(store.hit("org_1", WINDOWS, 1))
+            reading = run(store.charge("org_1", Hit(WINDOWS, 1)))
         else:
             admission = run(store.admit(token_of(made), 1, BOOK))
             assert admission.key is not None
@@ -114,12 +116,12 @@ async def test_d33_all_calls_of_a_pipeline_get_their_first_verdicts(
     proxied: tuple[Proxy, RedisStore],
 ) -> None:
     proxy, store = proxied
-    await store.hit("org_1", WINDOWS, 1)
+    await store.charge("org_1", Hit(WINDOWS, 1))
     for batch in range(20):
         proxy.cut_at = b"EVALSHA"
-        readings = await asyncio.gather(*(store.hit("org_1", WINDOWS, 1) for _ in range(8)))
+        readings = await asyncio.gather(*(store.charge("org_1", Hit(WINDOWS, 1)) for _ in range(8)))
         assert all(reading.allowed for reading in readings)
-        assert (await store.peek("org_1", WINDOWS)).used[0] == 1 + 8 * (batch + 1)
+        assert (await store.charge("org_1", Peek(WINDOWS))).used[0] == 1 + 8 * (batch + 1)
     await store.close()
 
 
@@ -128,25 +130,25 @@ async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
 ) -> None:
     """Too many requests came since: it is unknown whether it was counted, so it is refused."""
     proxy, store = proxied
-    await store.hit("org_1", WINDOWS, 1)
+    await store.charge("org_1", Hit(WINDOWS, 1))
     proxy.cut_at = b"EVALSHA"
-    many = (store.hit("org_1", WINDOWS, 1) for _ in range(40))
+    many = (store.charge("org_1", Hit(WINDOWS, 1)) for _ in range(40))
     outcomes = await asyncio.gather(*many, return_exceptions=True)
     lost = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert all(isinstance(outcome, OutcomeUnknown) for outcome in lost)
     assert lost
-    assert (await store.peek("org_1", WINDOWS)).used[0] == 41
+    assert (await store.charge("org_1", Peek(WINDOWS))).used[0] == 41
     await store.close()
 
 
 def test_d33_a_call_that_is_not_repeatable_is_sent_once(proxied: tuple[Proxy, RedisStore]) -> None:
     proxy, store = proxied
-    run(store.acquire("org_1", "a job", "me", 1, 10**9))
-    run(store.release("org_1", "another", "me"))
+    run(store.charge("org_1", to_acquire("a job", "me", 1, 10**9)))
+    run(store.charge("org_1", to_release("another", "me")))
     proxy.cut_at = b"EVALSHA"
     with store_fails(ConnectionError):
-        run(store.release("org_1", "a job", "me"))
-    assert run(store.held("org_1")) == ()
+        run(store.charge("org_1", to_release("a job", "me")))
+    assert leases_of(run(store.charge("org_1", TO_LIST)).slots) == ()
 
 
 def test_connections_that_were_closed_meanwhile_are_no_failure(
@@ -175,7 +177,7 @@ def test_scripts_may_be_flushed_under_load() -> None:
     flushing = threading.Thread(target=flush)
     flushing.start()
     try:
-        at_once(4, lambda _: [run(store.hit("org_1", WINDOWS, 1)) for _ in range(150)])
+        at_once(4, lambda _: [run(store.charge("org_1", Hit(WINDOWS, 1))) for _ in range(150)])
     finally:
         done.set()
         flushing.join()
@@ -187,7 +189,7 @@ def test_where_script_is_forbidden_scripts_are_sent_whole(own: RedisServer) -> N
     with own.client() as client:
         client.execute_command("ACL", "SETUSER", "me", "on", ">pass", "~*", "+@all", "-script")
     store = RedisStore(f"redis://me:pass@127.0.0.1:{own.port}")
-    assert run(store.hit("org_1", WINDOWS, 1)).used == (1, 1, 1)
+    assert run(store.charge("org_1", Hit(WINDOWS, 1))).used == (1, 1, 1)
     run(store.close())
 
 
@@ -196,13 +198,13 @@ def test_where_script_is_forbidden_scripts_are_sent_whole(own: RedisServer) -> N
 
 def test_a_replica_refuses_until_it_is_promoted(own: RedisServer) -> None:
     store = RedisStore(own.url())
-    run(store.hit("org_1", WINDOWS, 1))
+    run(store.charge("org_1", Hit(WINDOWS, 1)))
     with own.client() as client:
         client.replicaof("127.0.0.1", "1")
         with store_fails(ReadOnlyError):
-            run(store.hit("org_1", WINDOWS, 1))
+            run(store.charge("org_1", Hit(WINDOWS, 1)))
         client.replicaof("NO", "ONE")
-    assert run(store.hit("org_1", WINDOWS, 1)).used == (2, 2, 2)
+    assert run(store.charge("org_1", Hit(WINDOWS, 1))).used == (2, 2, 2)
     run(store.close())
 
 
@@ -229,13 +231,13 @@ def test_a_full_server_counts_nothing(own: RedisServer) -> None:
 def test_rights_that_are_missing_are_a_failure_until_they_are_given(own: RedisServer) -> None:
     store = RedisStore(f"redis://me:pass@127.0.0.1:{own.port}")
     with store_fails(AuthenticationError):
-        run(store.hit("org_1", WINDOWS, 1))
+        run(store.charge("org_1", Hit(WINDOWS, 1)))
     with own.client() as client:
         client.execute_command("ACL", "SETUSER", "me", "on", ">pass", "~*", "+@read", "+auth")
         with store_fails(NoPermissionError):
-            run(store.hit("org_1", WINDOWS, 1))
+            run(store.charge("org_1", Hit(WINDOWS, 1)))
         client.execute_command("ACL", "SETUSER", "me", "+@all")
-    assert run(store.hit("org_1", WINDOWS, 1)).used == (1, 1, 1)
+    assert run(store.charge("org_1", Hit(WINDOWS, 1))).used == (1, 1, 1)
     run(store.close())
 
 
@@ -244,7 +246,7 @@ def test_a_server_without_tls_is_not_spoken_to_where_tls_is_asked_for(
 ) -> None:
     store = RedisStore(f"rediss://127.0.0.1:{server('single').port}?socket_timeout=0.3")
     with store_fails(RedisError):
-        run(store.hit("org_1", WINDOWS, 1))
+        run(store.charge("org_1", Hit(WINDOWS, 1)))
     assert "that it speaks TLS if the URL says rediss" in caplog.text
     run(store.close())
 
@@ -276,14 +278,14 @@ def test_a_server_that_restarts_empty_knows_no_key() -> None:
         emptied.stop(signal.SIGKILL)
         emptied.start()
         assert run(store.admit(token_of(made), 1, BOOK)).key is None
-        assert run(store.hit("org_1", WINDOWS, 1)).used == (1, 1, 1)
+        assert run(store.charge("org_1", Hit(WINDOWS, 1))).used == (1, 1, 1)
         run(store.close())
 
 
 def test_a_server_that_loads_is_waited_for() -> None:
     with redis_server() as slow:
         store = RedisStore(slow.url())
-        run(store.hit("org_1", WINDOWS, 1))
+        run(store.charge("org_1", Hit(WINDOWS, 1)))
         with slow.client() as client:
             # It answers each time that it has read 2 MiB.
             client.mset({f"key {number}": os.urandom(200_000) for number in range(80)})
@@ -296,7 +298,7 @@ def test_a_server_that_loads_is_waited_for() -> None:
 
         def hit() -> None:
             try:
-                run(store.hit("org_1", WINDOWS, 1))
+                run(store.charge("org_1", Hit(WINDOWS, 1)))
             except StoreError as failure:
                 seen.append(failure.__cause__)
                 raise
@@ -315,7 +317,7 @@ def test_a_server_that_hangs_fails_in_time_and_is_found_again(
     store = RedisStore(f"{own.url()}?socket_timeout=0.2")
 
     async def hit() -> None:
-        await store.hit("org_1", WINDOWS, 1)
+        await store.charge("org_1", Hit(WINDOWS, 1))
 
     async def answered() -> None:
         ends = time.monotonic() + 60
@@ -349,7 +351,7 @@ def test_d34_a_guarded_store_keeps_its_deadline_and_starts_over(
     store = ResilientStore(RedisStore(own.url()), Events(None), deadline=SHORT)
 
     async def hit() -> None:
-        await store.hit("org_1", WINDOWS, 1)
+        await store.charge("org_1", Hit(WINDOWS, 1))
 
     async def answered() -> None:
         ends = time.monotonic() + 60
@@ -388,10 +390,10 @@ async def test_w8_ten_thousand_organizations_with_hostile_ids(kind: str) -> None
     ids = [f"{number}{hostile[-100:]}" for number in range(500) for hostile in HOSTILE]
     for start in range(0, len(ids), 500):
         part = ids[start : start + 500]
-        await asyncio.gather(*(store.hit(id, WINDOWS, 1 + len(id) % 7) for id in part))
+        await asyncio.gather(*(store.charge(id, Hit(WINDOWS, 1 + len(id) % 7)) for id in part))
     for start in range(0, len(ids), 500):
         part = ids[start : start + 500]
-        readings = await asyncio.gather(*(store.peek(id, WINDOWS) for id in part))
+        readings = await asyncio.gather(*(store.charge(id, Peek(WINDOWS)) for id in part))
         assert [reading.used[0] for reading in readings] == [1 + len(id) % 7 for id in part]
     await store.close()
 
@@ -409,10 +411,10 @@ def test_the_rights_that_the_page_names_are_enough(own: RedisServer) -> None:
     assert run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), Digest("b", b"")))
     assert run(store.census()).counts == {"b": 1, "unsealed": 1}
     for job in ("a", "b"):
-        assert run(store.acquire("org_1", job, "me", 2, 10**9)).lease
-    assert run(store.renew("org_1", "a", "me", 10**9))
-    assert run(store.release("org_1", "a", "me"))
-    assert len(run(store.held("org_1"))) == 1
+        assert lease_of(run(store.charge("org_1", to_acquire(job, "me", 2, 10**9))))
+    assert lease_of(run(store.charge("org_1", to_renew("a", "me", 10**9))))
+    assert run(store.charge("org_1", to_release("a", "me"))).done
+    assert len(leases_of(run(store.charge("org_1", TO_LIST)).slots)) == 1
     run(store.register(account("org_2"), draft_of(new_key(), "org_2")))
     claimed = run(store.claim_if_unclaimed("org_2", "somebody", revoke=True, keep_token=False))
     assert claimed is not None

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from lockgate import Limit, Plan, PlanBook, run
 from lockgate.core import quota_leases as rule
 from lockgate.core import sliding_window
+from lockgate.core.ledger import Hit, LeasesOut, Peek, Reset, settling
 from lockgate.core.plans import Organization as Placed
 from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement
 from lockgate.core.reservations import Reservation
@@ -97,28 +98,29 @@ class Organization:
 
     def hit(self, windows: tuple[Window, ...], cost: int, now: int) -> None:
         expected, _ = self.apply(windows, cost, now)
-        assert run(self.store.hit(self.id, windows, cost, now)) == expected
+        assert run(self.store.charge(self.id, Hit(windows, cost), now)) == expected
 
     def peek(self, windows: tuple[Window, ...], now: int) -> None:
         state, leases = rule.current(self.state, self.leases, windows, now)
         expected = sliding_window.peek(state, rule.lowered(windows, leases), now)
         expected = rule.until_settled(expected, leases)
-        assert run(self.store.peek(self.id, windows, now)) == expected
+        assert run(self.store.charge(self.id, Peek(windows), now)) == expected
 
     def settle(
         self, windows: tuple[Window, ...], settled: tuple[Settlement, ...], now: int
     ) -> None:
         self.state, self.leases = rule.current(self.state, self.leases, windows, now, settled)
-        run(self.store.settle_leases(self.id, windows, settled, now))
+        run(self.store.charge(self.id, settling(windows, settled), now))
 
     def look(self, now: int) -> None:
         assert (
-            run(self.store.quota_leases(self.id, now)) == rule.current((), self.leases, (), now)[1]
+            run(self.store.charge(self.id, LeasesOut(), now))
+            == rule.current((), self.leases, (), now)[1]
         )
 
     def reset(self, now: int) -> None:
         self.state = tuple(sliding_window.EMPTY for _ in self.state)
-        run(self.store.reset(self.id, now))
+        run(self.store.charge(self.id, Reset(), now))
 
 
 def some_settled(numbers: Random, one: Organization, now: int) -> tuple[Settlement, ...]:
@@ -378,9 +380,9 @@ def test_an_unknown_format_is_unreadable_D42(store: RedisStore) -> None:
     with pytest.raises(UnreadableState):
         run(store.admit_leased(token_of(one.key), 1, BUSY, ask(20), NOW))
     with pytest.raises(UnreadableState):
-        run(store.quota_leases(one.id, NOW))
+        run(store.charge(one.id, LeasesOut(), NOW))
     with pytest.raises(UnreadableState):
-        run(store.settle_leases(one.id, WINDOWS, (), NOW))
+        run(store.charge(one.id, settling(WINDOWS, ()), NOW))
 
 
 def test_a_revoked_or_expired_key_neither_settles_nor_gets_a_lease_D42(store: RedisStore) -> None:
@@ -398,7 +400,7 @@ def test_a_revoked_or_expired_key_neither_settles_nor_gets_a_lease_D42(store: Re
         settle = ask(20, (asked.id, ()))
         admission = run(store.admit_leased(token_of(key), 1, BUSY, settle, at))
         assert (admission.verdict, admission.lease) == (verdict, None)
-    assert [lease.id for lease in run(store.quota_leases(one.id, NOW))] == [asked.id]
+    assert [lease.id for lease in run(store.charge(one.id, LeasesOut(), NOW))] == [asked.id]
 
 
 def test_a_stale_hint_and_an_ended_limit_do_not_lose_the_request_for_a_lease_D42(
@@ -425,7 +427,7 @@ def test_a_key_with_named_limits_settles_and_gets_no_lease_D42(store: RedisStore
     assert (admission.verdict, admission.lease) == (Verdict.ADMITTED, None)
     assert admission.reading is not None
     assert admission.reading.used == (6, 6, 6, 1)
-    assert run(store.quota_leases(one.id, NOW + 2)) == ()
+    assert run(store.charge(one.id, LeasesOut(), NOW + 2)) == ()
 
 
 def test_leases_go_by_the_servers_clock_D42(store: RedisStore) -> None:
@@ -435,10 +437,10 @@ def test_leases_go_by_the_servers_clock_D42(store: RedisStore) -> None:
     assert lease is not None
     assert reading is not None
     assert (lease.units, lease.deadline) == (20, reading.now + 2 * SECOND)
-    left = run(store.quota_leases(one.id))
+    left = run(store.charge(one.id, LeasesOut()))
     assert left in ((lease,), ())
-    run(store.settle_leases(one.id, WINDOWS, [Settlement(lease.id, ((reading.now, 2),))]))
-    assert run(store.quota_leases(one.id)) == ()
+    run(store.charge(one.id, settling(WINDOWS, [Settlement(lease.id, ((reading.now, 2),))])))
+    assert run(store.charge(one.id, LeasesOut())) == ()
 
 
 # --- lost replies (D33) ---------------------------------------------------------------------

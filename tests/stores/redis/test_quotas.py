@@ -11,6 +11,7 @@ from lockgate import Limit, run
 from lockgate.clock import wall_clock
 from lockgate.core.budgets import Count
 from lockgate.core.holds import Settle, Take, budgets
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import bound
 from lockgate.core.plans import CREATOR, PlanBook
@@ -37,9 +38,9 @@ def test_a_hold_counts_in_the_period_of_the_servers_clock(
 ) -> None:
     limits = budgets(of(QUOTA))
     monkeypatch.setattr(ledger, "wall_clock", lambda: wall_clock() + days * DAY)
-    taken = run(store.hold("org_1", Take("0" * 32, limits, (3, 3), HOUR, 9)))
+    taken = run(store.charge("org_1", Take("0" * 32, limits, (3, 3), HOUR, 9)))
     assert (taken.done, taken.used) == (True, (3, 3))
-    settled = run(store.hold("org_1", Settle("0" * 32, limits.fields, (2, 2), limits.quotas)))
+    settled = run(store.charge("org_1", Settle("0" * 32, limits.fields, (2, 2), limits.quotas)))
     assert limits.quotas[1] is not None
     year = limits.quotas[1].period(settled.now)
     assert settled.counts[1] == Count(1, year.begins, 0, 2)
@@ -47,7 +48,7 @@ def test_a_hold_counts_in_the_period_of_the_servers_clock(
 
 def test_a_budget_outlasts_its_longest_period() -> None:
     store = opened("single")
-    run(store.hold("org_1", Take("0" * 32, budgets(of(QUOTA)), (3, 3), HOUR, 9)))
+    run(store.charge("org_1", Take("0" * 32, budgets(of(QUOTA)), (3, 3), HOUR, 9)))
     assert life_of_limits(store) > 366 * DAY
 
 
@@ -70,14 +71,14 @@ def store(request: pytest.FixtureRequest) -> Iterator[RedisStore]:
 def test_the_period_is_that_of_the_servers_clock_however_wrong_the_process_is(
     store: RedisStore, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(store.hit("org_1", CREATOR.windows, 1, limits=of(QUOTA)))
+    run(store.charge("org_1", Hit(CREATOR.windows, 1, of(QUOTA))))
     monkeypatch.setattr(ledger, "wall_clock", lambda: wall_clock() + days * DAY)
-    hit = run(store.hit("org_1", CREATOR.windows, 1, limits=of(QUOTA)))
+    hit = run(store.charge("org_1", Hit(CREATOR.windows, 1, of(QUOTA))))
     assert hit.used[-2:] == (2, 2)
-    alone = run(store.hit("org_1", (), 1, limits=of(QUOTA)))
+    alone = run(store.charge("org_1", Hit((), 1, of(QUOTA))))
     assert (alone.used, alone.allowed) == ((3, 3), True)
-    assert not run(store.hit("org_1", (), 1, limits=of(QUOTA))).allowed
-    assert run(store.peek("org_1", (), limits=of(QUOTA))).used == (3, 3)
+    assert not run(store.charge("org_1", Hit((), 1, of(QUOTA)))).allowed
+    assert run(store.charge("org_1", Peek((), of(QUOTA)))).used == (3, 3)
 
 
 @pytest.mark.parametrize("days", [-40, 40])
@@ -104,16 +105,16 @@ def test_an_admission_is_charged_once_to_the_period_of_the_server(
 def test_the_hash_lives_a_day_longer_than_its_longest_period() -> None:
     """A later hit of a sliding window alone does not shorten that."""
     store = opened("single")
-    run(store.hit("org_1", (), 1, limits=of(Limit("credits", "3/year"))))
+    run(store.charge("org_1", Hit((), 1, of(Limit("credits", "3/year")))))
     now = run(store.now())
     ends = of(Limit("credits", "3/year")).at(now).windows[0]
     least = -1 - ends.grain + ends.span + DAY - now
-    run(store.hit("org_1", (), 1, limits=of(SLIDING)))
+    run(store.charge("org_1", Hit((), 1, of(SLIDING))))
     life = life_of_limits(store)
     assert least - 60 * SECOND <= life <= least + HOUR + SECOND
 
 
 def test_a_sliding_window_alone_keeps_the_hash_for_two_days() -> None:
     store = opened("single")
-    run(store.hit("org_1", (), 1, limits=of(SLIDING)))
+    run(store.charge("org_1", Hit((), 1, of(SLIDING))))
     assert 2 * DAY - 60 * SECOND <= life_of_limits(store) <= 2 * DAY + HOUR

@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from lockgate import Plan, PlanBook
-from lockgate.core.ledger import Action, HitLeased
+from lockgate.core.ledger import Action, HitLeased, LeasesOut, settling
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
 from lockgate.core.timestamps import SECOND
@@ -170,7 +170,7 @@ def test_k4_a_change_notes_the_leases_that_were_out_at_it(verb: str, kind: str) 
     with noted_leases() as noted:
         run(CHANGES[verb](store, key))
     assert set(noted) == {(lease,)}
-    run(store.settle_leases("org_1", PLANS.default.windows, [Settlement(lease.id, ())]))
+    run(store.charge("org_1", settling(PLANS.default.windows, [Settlement(lease.id, ())])))
     with noted_leases() as noted:
         run(store.put_organization(Organization("org_1", "free")))
     assert noted == [()]
@@ -302,12 +302,12 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
         while not settled.is_set():
             await inner.organization_changed("org_1")
             await asyncio.sleep(0.01)
-        while not await inner.quota_leases("org_1"):
+        while not await inner.charge("org_1", LeasesOut()):
             await holder.admit(token_of(made), 1, PLANS)
         settled.clear()
         await revoking.revoke_if_live("org_1", key.id)
         await settled.wait()
-    assert await inner.quota_leases("org_1") == ()
+    assert await inner.charge("org_1", LeasesOut()) == ()
     assert (await holder.admit(token_of(made), 1, PLANS)).verdict is Verdict.REVOKED
     await holder.close()
     await revoking.close()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.core.ledger import Hit
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
 from lockgate.options import StoreOptions
@@ -179,7 +180,7 @@ def test_a_host_that_drops_packets_costs_the_deadline(awaiting: bool) -> None:
     async def ask(store: ResilientStore) -> float:
         started = monotonic()
         with pytest.raises(Exception) as failed:  # noqa: PT011 - whichever, in time
-            await store.hit("org_1", BOOK.default.windows, 1)
+            await store.charge("org_1", Hit(BOOK.default.windows, 1))
         assert is_outage(failed.value)
         return monotonic() - started
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from lockgate import Gate, run
+from lockgate.core.ledger import Hit
 from lockgate.events import Event, Events
 from lockgate.stores.answers import NO_KEYS, StoreWarning
 from lockgate.stores.redis import RedisStore, server_settings
@@ -38,7 +39,7 @@ def events() -> list[Event]:
 
 
 def hit(store: RedisStore) -> None:
-    run(store.hit("org_1", WINDOWS, 1))
+    run(store.charge("org_1", Hit(WINDOWS, 1)))
 
 
 def of_kind(kind: str, found: Sequence[StoreWarning]) -> list[str]:
@@ -56,9 +57,9 @@ def test_an_evicting_server_is_reported_once_with_the_remedy(
     store.watch(Events(events.append), 0.25)
 
     async def in_a_loop() -> None:
-        await store.hit("org_1", WINDOWS, 1)
+        await store.charge("org_1", Hit(WINDOWS, 1))
         store.reset_connections()
-        await store.hit("org_1", WINDOWS, 1)
+        await store.charge("org_1", Hit(WINDOWS, 1))
         await store.close()
 
     hit(store)
@@ -143,7 +144,7 @@ def test_settings_that_may_not_be_read_are_not_reported(
     store = RedisStore(f"redis://app:pw@127.0.0.1:{evicting.port}")
 
     async def ask() -> Sequence[StoreWarning]:
-        await store.hit("org_1", WINDOWS, 1)
+        await store.charge("org_1", Hit(WINDOWS, 1))
         found = await store.warnings()
         await store.close()
         return found

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lockgate import Plan, PlanBook, run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import CREATOR, Organization
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.events import Events
@@ -146,9 +147,9 @@ def test_more_keys_than_hints_cost_a_few_misses_and_no_cliff(
 def test_a_hit_that_joins_a_cell_reads_no_cells_and_writes_none(quiet: RedisServer) -> None:
     store, windows = RedisStore(quiet.url(), prefix="joins"), CREATOR.windows
     for number in range(80):  # From the 64th cell on, neighbours share one.
-        run(store.hit("org_1", windows, 1, NOW + number * MINUTE))
+        run(store.charge("org_1", Hit(windows, 1), NOW + number * MINUTE))
     store_at = NOW + 79 * MINUTE
-    run(store.hit("org_2", windows, 1, store_at))
+    run(store.charge("org_2", Hit(windows, 1), store_at))
     with quiet.client() as client:
 
         def asked(work: Callable[[], object]) -> dict[str, int]:
@@ -158,8 +159,8 @@ def test_a_hit_that_joins_a_cell_reads_no_cells_and_writes_none(quiet: RedisServ
             calls = {name.removeprefix("cmdstat_"): each["calls"] for name, each in info.items()}
             return {name: calls[name] for name in calls if "range" in name or name == "set"}
 
-        joins = asked(lambda: run(store.hit("org_2", windows, 1, store_at)))
-        opens = asked(lambda: run(store.hit("org_1", windows, 1, store_at + SECOND)))
+        joins = asked(lambda: run(store.charge("org_2", Hit(windows, 1), store_at)))
+        opens = asked(lambda: run(store.charge("org_1", Hit(windows, 1), store_at + SECOND)))
     assert joins == {"getrange": 1, "setrange": 1}
     assert opens == {"getrange": 2, "set": 1}
     run(store.close())
@@ -192,10 +193,10 @@ def test_calls_of_one_turn_share_a_pipeline(quiet: RedisServer, trips: Trips) ->
 
     async def many() -> int:
         windows = WIDE.default.windows
-        await store.hit("org_1", windows, 1)
+        await store.charge("org_1", Hit(windows, 1))
 
         async def hit() -> None:
-            await asyncio.gather(*(store.hit(f"org_{n}", windows, 1) for n in range(50)))
+            await asyncio.gather(*(store.charge(f"org_{n}", Hit(windows, 1)) for n in range(50)))
 
         loop = asyncio.get_running_loop()
         before = await loop.run_in_executor(None, lambda: trips(lambda: None))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lockgate import ConfigurationError, Plan, run
 from lockgate.core import sliding_window as rule
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import CREATOR
 from lockgate.core.sliding_window import Window
 from lockgate.core.timestamps import DAY, HOUR, MILLISECOND, MINUTE, SECOND
@@ -62,10 +63,10 @@ def test_w14_lua_and_the_rule_give_the_same_readings(
         windows = (one if number % 20 < 15 else other).windows
         if looks:
             expected = rule.peek(state, windows, now)
-            assert run(store.peek(organization, windows, now)) == expected
+            assert run(store.charge(organization, Peek(windows), now)) == expected
         else:
             expected, state = rule.hit(state, windows, now, cost)
-            assert run(store.hit(organization, windows, cost, now)) == expected
+            assert run(store.charge(organization, Hit(windows, cost), now)) == expected
 
 
 NUMBERS = iter(range(10**9))
@@ -84,9 +85,9 @@ def test_w14_long_walks_with_many_cells(store: RedisStore, seed: int) -> None:
         cost = 2**24 if numbers.random() < 0.02 else numbers.randint(1, 3)
         if number % 5:
             expected, state = rule.hit(state, windows, now, cost)
-            assert run(store.hit("org_1", windows, cost, now)) == expected
+            assert run(store.charge("org_1", Hit(windows, cost), now)) == expected
         else:
-            assert run(store.peek("org_1", windows, now)) == rule.peek(state, windows, now)
+            assert run(store.charge("org_1", Peek(windows), now)) == rule.peek(state, windows, now)
         most = max(most, *(len(cells[-1]) // 16 for cells in state))
     assert most > 64 or resolution == 3
 
@@ -101,8 +102,8 @@ def test_w14_any_number_of_windows(store: RedisStore, number: int) -> None:
     for _ in range(300):
         now += numbers.randint(-1, 3) * SECOND // 2
         expected, state = rule.hit(state, windows, now, 1)
-        assert run(store.hit("org_1", windows, 1, now)) == expected
-        assert run(store.peek("org_1", windows, now)) == rule.peek(state, windows, now)
+        assert run(store.charge("org_1", Hit(windows, 1), now)) == expected
+        assert run(store.charge("org_1", Peek(windows), now)) == rule.peek(state, windows, now)
 
 
 def test_w14_counts_stay_exact_however_much_was_admitted_before(store: RedisStore) -> None:
@@ -114,7 +115,7 @@ def test_w14_counts_stay_exact_however_much_was_admitted_before(store: RedisStor
         cost = (2**53 - 4, 1, 1)[number % 3]
         expected, state = rule.hit(state, windows, now, cost)
         assert expected.allowed
-        assert run(store.hit("org_1", windows, cost, now)) == expected
+        assert run(store.charge("org_1", Hit(windows, cost), now)) == expected
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -129,8 +130,8 @@ def test_w14_windows_without_a_limit_count_the_newest_units(store: RedisStore, s
         cost = numbers.choice((1, 2**24, 2**46, 2**51 + 1, 2**53 - 1))
         windows = limited if number % 30 > 25 else free
         expected, state = rule.hit(state, windows, now, cost)
-        assert run(store.hit("org_1", windows, cost, now)) == expected
-        assert run(store.peek("org_1", windows, now)) == rule.peek(state, windows, now)
+        assert run(store.charge("org_1", Hit(windows, cost), now)) == expected
+        assert run(store.charge("org_1", Peek(windows), now)) == rule.peek(state, windows, now)
 
 
 @pytest.mark.parametrize("plan", [CREATOR, Plan("busy", 20_000, 20_000, 20_000, None)])
@@ -141,7 +142,7 @@ def test_the_state_of_full_windows_stays_below_4_kb(store: RedisStore, plan: Pla
         {NOW + DAY - before for span, pace in paces for before in range(0, span, pace)}
     )
     for instant in instants:
-        run(store.hit("org_1", plan.windows, 1, instant))
+        run(store.charge("org_1", Hit(plan.windows, 1), instant))
     place = store._names.place("org_1")
     with redis.Redis(port=server("single").port) as client:
         assert 1_500 < client.strlen(place.windows) <= 4_096
@@ -155,7 +156,7 @@ def test_w10_the_state_lives_for_the_longest_window_and_a_part(store: RedisStore
     with redis.Redis(port=server("single").port) as client:
         for second in range(100):
             for instant in range(0, SECOND, SECOND // 4):
-                run(store.hit("org_1", windows, 1, NOW + second * SECOND + instant))
+                run(store.charge("org_1", Hit(windows, 1), NOW + second * SECOND + instant))
             life = client.pttl(place.windows) * MILLISECOND
             assert DAY + part <= life <= 2 * DAY
             client.pexpire(place.windows, (DAY + part) // MILLISECOND)
@@ -163,6 +164,6 @@ def test_w10_the_state_lives_for_the_longest_window_and_a_part(store: RedisStore
 
 def test_numbers_that_lua_cannot_hold_are_refused(store: RedisStore) -> None:
     with pytest.raises(ConfigurationError, match="cost"):
-        run(store.hit("org_1", CREATOR.windows, 2**53, NOW))
+        run(store.charge("org_1", Hit(CREATOR.windows, 2**53), NOW))
     with pytest.raises(ConfigurationError, match="12 days"):
-        run(store.hit("org_1", (Window("month", 30 * DAY, 1, 0),), 1, NOW))
+        run(store.charge("org_1", Hit((Window("month", 30 * DAY, 1, 0),), 1), NOW))

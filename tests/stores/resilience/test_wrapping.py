@@ -24,8 +24,7 @@ def verbs(kind: type) -> set[str]:
 
 URGENT = {"admit", "admit_leased", "change_counter", "freshness", "now"}
 OPERATIONS = verbs(Directory) - verbs(KeyStore)
-VERBS = verbs(Store) - OPERATIONS - {"hit", "peek", "reset", "settle_leases"}
-VERBS -= {"quota_leases", "leases_in_use", "acquire", "renew", "release", "held", "hold"}
+VERBS = verbs(Store) - OPERATIONS
 
 
 class Noting(Wrapper):

@@ -23,6 +23,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
+from lockgate.core.ledger import Hit, Peek
 from lockgate.options import StoreOptions
 from lockgate.stores.answers import StoreError
 from lockgate.stores.sql import SqlStore, schema
@@ -121,7 +122,7 @@ class Service:
         """Return the database's count of admissions."""
         store = SqlStore(url, prefix=prefix)
         (key,) = run(store.list("org_1", 100))
-        used = run(store.peek("org_1", WIDE.default.windows)).used
+        used = run(store.charge("org_1", Peek(WIDE.default.windows))).used
         run(store.close())
         assert used == (key.request_count,) * 3
         return key.request_count
@@ -282,7 +283,7 @@ def test_a_file_that_may_not_grow_answers_503(service: Service) -> None:
     for number in range(1000):
         made = 0
         with suppress(StoreError):
-            run(store.hit(f"other_{number}", WIDE.default.windows, 1))
+            run(store.charge(f"other_{number}", Hit(WIDE.default.windows, 1)))
             made = 1
         if not made:
             break

@@ -11,6 +11,7 @@ from sqlalchemy import delete, insert, select, update
 
 from lockgate import Limit, Plan, PlanBook, run
 from lockgate.core.holds import Settle, Take, budgets
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.limits import windows_of
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import MINUTE
@@ -78,7 +79,7 @@ def test_a_hold_and_its_settling_are_two_statements_each(backend: Backend, ran: 
         taken = Take(token_hex(16), TOKENS, (100,), MINUTE, 1000)
         for action in (taken, Settle(taken.id, taken.fields, (50,))):
             ran.clear()
-            assert run(store.hold("org_1", action, NOW)).done
+            assert run(store.charge("org_1", action, NOW)).done
     assert ran == [*READ[backend.kind], "keep_limits"]
     run(store.close())
 
@@ -126,11 +127,11 @@ def test_a_charge_counts_on_top_of_limits_that_were_written_while_it_waited_W1(
         "cells": write_cells((5, NOW, NOW, NOW, 5, b"")),
         "idle_day": NOW // (24 * 60 * MINUTE) + 3,
     }
-    run(store.hit("org_1", WINDOWS, 1, NOW, None if written == "inserted" else LIMITS))
+    run(store.charge("org_1", Hit(WINDOWS, 1, None if written == "inserted" else LIMITS), NOW))
     organizations = store.tables.organizations
     with ThreadPoolExecutor(1) as threads, served.admin.connect() as other:
         other.execute(select(organizations.c.id).where(organizations.c.id == id).with_for_update())
-        waiting = threads.submit(lambda: run(store.hit("org_1", WINDOWS, 1, NOW, LIMITS)))
+        waiting = threads.submit(lambda: run(store.charge("org_1", Hit(WINDOWS, 1, LIMITS), NOW)))
         await_locks(served.admin)
         if written in ("replaced", "deleted"):
             other.execute(delete(limits).where(limits.c.id == row["id"]))
@@ -140,7 +141,7 @@ def test_a_charge_counts_on_top_of_limits_that_were_written_while_it_waited_W1(
             other.execute(update(limits).values(cells=row["cells"]))
         other.commit()
         assert waiting.result(60).used[3:] == (1 if written == "deleted" else 6,)
-    assert run(store.peek("org_1", WINDOWS, NOW, LIMITS)).used[3:] == (
+    assert run(store.charge("org_1", Peek(WINDOWS, LIMITS), NOW)).used[3:] == (
         1 if written == "deleted" else 6,
     )
     run(store.close())

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import delete, update
 
 from lockgate import run
-from lockgate.core.ledger import Hit
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.stores.answers import Verdict
 from lockgate.stores.runtime.batching import ThreadBatcher
@@ -99,8 +99,8 @@ def test_a_key_changed_in_the_database_is_read_again(backend: Backend) -> None:
     answer = run(store.admit(token_of(made), 1, BOOK, NOW))
     assert answer.plan is not None
     assert answer.plan.name == "creator"
-    assert run(store.peek("org_1", BOOK.default.windows, NOW)).used[0] == 1
-    assert run(store.peek("org_2", BOOK.default.windows, NOW)).used[0] == 1
+    assert run(store.charge("org_1", Peek(BOOK.default.windows), NOW)).used[0] == 1
+    assert run(store.charge("org_2", Peek(BOOK.default.windows), NOW)).used[0] == 1
     with backend.admin.begin() as connection:
         connection.execute(delete(tables.keys))
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
@@ -137,7 +137,7 @@ async def test_a_batch_of_any_size_uses_a_fixed_number_of_statements(
         found = await store.find(key.handle)
         assert found is not None
         assert found.request_count == 2
-        assert (await store.peek(f"org_{number}", BOOK.default.windows, NOW)).used[0] == 2
+        assert (await store.charge(f"org_{number}", Peek(BOOK.default.windows), NOW)).used[0] == 2
     await store.close()
 
 
@@ -145,18 +145,20 @@ async def test_organizations_of_which_no_key_was_used_share_a_statement(backend:
     """As where sessions are charged, or registrations: NULL alone is text to PostgreSQL."""
     store = backend.open()
     for times in (1, 2):
-        hits = (store.hit(f"org_{number}", BOOK.default.windows, 1, NOW) for number in range(5))
+        hits = (
+            store.charge(f"org_{number}", Hit(BOOK.default.windows, 1), NOW) for number in range(5)
+        )
         assert [reading.used[0] for reading in await asyncio.gather(*hits)] == [times] * 5
     await store.close()
 
 
 def test_a_kept_connection_that_breaks_is_replaced(backend: Backend) -> None:
     store = backend.open()
-    run(store.hit("org_1", BOOK.default.windows, 1, NOW))
+    run(store.charge("org_1", Hit(BOOK.default.windows, 1), NOW))
     executor = store._executors.here()
     assert isinstance(executor, SyncExecutor)
     assert executor._cursor is not None
     executor._cursor.driver.close()
-    run(store.hit("org_1", BOOK.default.windows, 1, NOW))
-    assert run(store.peek("org_1", BOOK.default.windows, NOW)).used[0] == 2
+    run(store.charge("org_1", Hit(BOOK.default.windows, 1), NOW))
+    assert run(store.charge("org_1", Peek(BOOK.default.windows), NOW)).used[0] == 2
     run(store.close())

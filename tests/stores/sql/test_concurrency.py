@@ -9,6 +9,8 @@ from sqlalchemy import update
 
 from lockgate import Plan, PlanBook, run
 from lockgate.core.api_keys import ApiKey
+from lockgate.core.leases import to_acquire
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.sliding_window import Reading
 from lockgate.stores.answers import Usage, Verdict
 
@@ -60,11 +62,11 @@ def test_threads_share_transactions(backend: Backend) -> None:
 async def test_an_invalid_charge_fails_no_other_of_its_batch(backend: Backend) -> None:
     store = backend.open()
     windows = book(9).default.windows
-    await store.hit("org_1", windows, 1, NOW)
+    await store.charge("org_1", Hit(windows, 1), NOW)
     good, bad, also_good = await asyncio.gather(
-        store.hit("org_1", windows, 1, NOW),
-        store.hit("org_1", windows[:1], 1, NOW),
-        store.hit("org_1", windows, 1, NOW),
+        store.charge("org_1", Hit(windows, 1), NOW),
+        store.charge("org_1", Hit(windows[:1], 1), NOW),
+        store.charge("org_1", Hit(windows, 1), NOW),
         return_exceptions=True,
     )
     assert isinstance(bad, ValueError)
@@ -77,27 +79,27 @@ async def test_an_invalid_charge_fails_no_other_of_its_batch(backend: Backend) -
 async def test_a_caller_that_leaves_before_its_turn_is_not_charged(backend: Backend) -> None:
     store = backend.open()
     windows = book(9).default.windows
-    tasks = [asyncio.create_task(store.hit("org_1", windows, 1, NOW)) for _ in range(4)]
+    tasks = [asyncio.create_task(store.charge("org_1", Hit(windows, 1), NOW)) for _ in range(4)]
     await asyncio.sleep(0)
     tasks[1].cancel()
     done = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(done[1], asyncio.CancelledError)
-    assert (await store.peek("org_1", windows, NOW)).used == (3, 3, 3)
+    assert (await store.charge("org_1", Peek(windows), NOW)).used == (3, 3, 3)
     await store.close()
 
 
 async def test_a_caller_cancelled_during_its_charge_affects_no_other(backend: Backend) -> None:
     store = backend.open()
     windows = book(99).default.windows
-    await store.hit("org_1", windows, 1, NOW)
+    await store.charge("org_1", Hit(windows, 1), NOW)
     for _ in range(10):
-        tasks = [asyncio.create_task(store.hit("org_1", windows, 1, NOW)) for _ in range(4)]
+        tasks = [asyncio.create_task(store.charge("org_1", Hit(windows, 1), NOW)) for _ in range(4)]
         for _ in range(3):
             await asyncio.sleep(0)
         tasks[0].cancel()
         done = await asyncio.gather(*tasks, return_exceptions=True)
         assert all(isinstance(reading, Reading) for reading in done[1:])
-    used = (await store.peek("org_1", windows, NOW)).used[0]
+    used = (await store.charge("org_1", Peek(windows), NOW)).used[0]
     assert 31 <= used <= 41
     await store.close()
 
@@ -121,7 +123,11 @@ def test_every_verb_at_once_meets_no_deadlock(backend: Backend) -> None:
                     usage = {k.handle: Usage(1, NOW) for k in reversed(made)}
                     run(store.add_usage(usage))
                 case 1:
-                    run(store.acquire(f"org_{which % 2}", f"{index}-{step}", "me", 99, 10, NOW))
+                    run(
+                        store.charge(
+                            f"org_{which % 2}", to_acquire(f"{index}-{step}", "me", 99, 10), NOW
+                        )
+                    )
                 case 2:
                     run(store.insert(draft(f"org_{which % 2}"), 1000, NOW))
                 case _:

@@ -16,6 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, run
 from lockgate.core.digests import Digest
+from lockgate.core.leases import lease_of, to_acquire
+from lockgate.core.ledger import Hit
 from lockgate.core.timestamps import MINUTE
 from lockgate.migrations import upgrade
 from lockgate.stores.answers import Usage
@@ -37,7 +39,7 @@ def test_an_engine_that_commits_each_statement_admits_no_more(backend: Backend) 
     three = minute(3)
 
     def hit(number: int) -> int:
-        hits = (run(stores[number].hit("org_1", three, 1, NOW)) for _ in range(5))
+        hits = (run(stores[number].charge("org_1", Hit(three, 1), NOW)) for _ in range(5))
         return sum(reading.allowed for reading in hits)
 
     assert sum(at_once(4, hit)) == 3
@@ -138,8 +140,10 @@ def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Back
         store = SqlStore(engine, prefix=tables.prefix)
         for turn in range(8):
             name = f"{turn * 37 + number * 11}"
-            assert run(store.hit(f"{name}_hit", minute(3), 1, NOW)).allowed
-            assert run(store.acquire(f"{name}_slot", "job", "me", 2, MINUTE, NOW)).lease
+            assert run(store.charge(f"{name}_hit", Hit(minute(3), 1), NOW)).allowed
+            assert lease_of(
+                run(store.charge(f"{name}_slot", to_acquire("job", "me", 2, MINUTE), NOW))
+            )
             run(store.insert(draft(f"{name}_key"), 5, NOW))
 
     at_once(16, begin)
@@ -210,7 +214,7 @@ async def test_an_awaited_engine_that_commits_each_statement_admits_no_more(driv
     url = backend.admin.url.set(drivername=driver)
     engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
     stores = [SqlStore(engine, prefix=tables.prefix) for _ in range(4)]
-    hits = (store.hit("org_1", minute(3), 1, NOW) for store in stores for _ in range(5))
+    hits = (store.charge("org_1", Hit(minute(3), 1), NOW) for store in stores for _ in range(5))
     assert sum(reading.allowed for reading in await asyncio.gather(*hits)) == 3
     await engine.dispose()
     backend.give(tables)

@@ -13,6 +13,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
 from lockgate.asgi import GateMiddleware
+from lockgate.core.leases import TO_LIST, leases_of, to_acquire
+from lockgate.core.ledger import Hit, Peek
 from lockgate.stores.answers import StoreError
 from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore, executor
@@ -76,9 +78,9 @@ async def test_run_in_an_event_loop_is_an_error_that_advises_await() -> None:
 
 async def test_one_store_serves_a_loop_and_threads(backend: Backend) -> None:
     store = backend.open()
-    await store.hit("org_1", WINDOWS, 1, NOW)
-    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
-    assert (await store.peek("org_1", WINDOWS, NOW)).used == (2, 2, 2)
+    await store.charge("org_1", Hit(WINDOWS, 1), NOW)
+    await asyncio.to_thread(lambda: run(store.charge("org_1", Hit(WINDOWS, 1), NOW)))
+    assert (await store.charge("org_1", Peek(WINDOWS), NOW)).used == (2, 2, 2)
     await store.close()
 
 
@@ -87,12 +89,12 @@ def test_each_event_loop_has_its_own_connections(backend: Backend) -> None:
 
     async def hit() -> None:
         store = SqlStore(backend.url, prefix=tables.prefix)
-        await asyncio.gather(*(store.hit("org_1", WINDOWS, 1, NOW) for _ in range(2)))
+        await asyncio.gather(*(store.charge("org_1", Hit(WINDOWS, 1), NOW) for _ in range(2)))
         await store.close()
 
     at_once(3, lambda _: asyncio.run(hit()))
     store = SqlStore(backend.url, prefix=tables.prefix)
-    assert run(store.peek("org_1", WINDOWS, NOW)).used == (6, 6, 6)
+    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (6, 6, 6)
     run(store.close())
     backend.give(tables)
 
@@ -111,7 +113,9 @@ async def awaited(request: pytest.FixtureRequest) -> AsyncIterator[SqlStore]:
 async def test_the_hosts_own_asynchronous_engine(awaited: SqlStore) -> None:
     key = await awaited.insert(draft(), 1, NOW)
     assert await awaited.find(key.handle) == key
-    readings = await asyncio.gather(*(awaited.hit("org_1", WINDOWS, 1, NOW) for _ in range(12)))
+    readings = await asyncio.gather(
+        *(awaited.charge("org_1", Hit(WINDOWS, 1), NOW) for _ in range(12))
+    )
     assert [reading.allowed for reading in readings] == [True] * 10 + [False] * 2
     assert await awaited.now() > NOW
     await awaited.close()
@@ -125,8 +129,8 @@ def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
     tables = BACKENDS["sqlite"].take()
     store = SqlStore(engine, prefix=tables.prefix)
     for _ in range(3):
-        run(store.hit("org_1", WINDOWS, 1, NOW))
-    assert run(store.peek("org_1", WINDOWS, NOW)).used == (3, 3, 3)
+        run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
+    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (3, 3, 3)
     run(store.close())
     engine.dispose()
     BACKENDS["sqlite"].give(tables)
@@ -149,12 +153,14 @@ async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop
     }[served.kind]
     url = make_url(served.url).update_query_dict(long).render_as_string(hide_password=False)
     store = SqlStore(url, prefix=tables.prefix)
-    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    await asyncio.to_thread(lambda: run(store.charge("org_1", Hit(WINDOWS, 1), NOW)))
     with served.admin.begin() as holder:
         holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
-        calls: list[Coroutine[Any, Any, object]] = [store.hit("org_1", WINDOWS, 1, NOW)]
+        calls: list[Coroutine[Any, Any, object]] = [store.charge("org_1", Hit(WINDOWS, 1), NOW)]
         if in_a_loop:  # They wait for the transaction of the first, and then share one.
-            calls += [store.acquire("org_1", f"job {n}", "me", 9, 1, NOW) for n in range(4)]
+            calls += [
+                store.charge("org_1", to_acquire(f"job {n}", "me", 9, 1), NOW) for n in range(4)
+            ]
         waiting = [
             asyncio.create_task(call if in_a_loop else asyncio.to_thread(run, call))
             for call in calls
@@ -164,8 +170,13 @@ async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop
         await asyncio.wait_for(closing if in_a_loop else asyncio.to_thread(run, closing), 60)
         failures = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 60)
         assert all(isinstance(failure, Exception) for failure in failures)
-    assert await asyncio.to_thread(lambda: run(store.peek("org_1", WINDOWS, NOW)).used[0]) == 1
-    assert await asyncio.to_thread(lambda: run(store.held("org_1", NOW))) == ()
+    assert (
+        await asyncio.to_thread(lambda: run(store.charge("org_1", Peek(WINDOWS), NOW)).used[0]) == 1
+    )
+    assert (
+        await asyncio.to_thread(lambda: leases_of(run(store.charge("org_1", TO_LIST, NOW)).slots))
+        == ()
+    )
     await asyncio.to_thread(lambda: run(store.close()))
     served.give(tables)
 
@@ -179,17 +190,17 @@ async def test_closing_beside_the_hosts_own_asynchronous_engine_waits_for_no_row
     tables = backend.take()
     engine = create_async_engine(backend.admin.url.set(drivername=driver))
     store = SqlStore(engine, prefix=tables.prefix)
-    await store.hit("org_1", WINDOWS, 1, NOW)
+    await store.charge("org_1", Hit(WINDOWS, 1), NOW)
     with backend.admin.begin() as holder:
         holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
-        waiting = asyncio.create_task(store.hit("org_1", WINDOWS, 1, NOW))
+        waiting = asyncio.create_task(store.charge("org_1", Hit(WINDOWS, 1), NOW))
         await asyncio.to_thread(await_locks, backend.admin)
         await asyncio.wait_for(store.close(), 60)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(waiting, 60)
     await engine.dispose()
     again = SqlStore(backend.url, prefix=tables.prefix)
-    assert (await again.peek("org_1", WINDOWS, NOW)).used[0] == 1
+    assert (await again.charge("org_1", Peek(WINDOWS), NOW)).used[0] == 1
     await again.close()
     backend.give(tables)
 
@@ -213,7 +224,7 @@ async def test_a_call_that_began_before_the_connections_were_replaced_meets_an_o
 def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:
     url = database("sqlite")
     store = open_store(url)
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     engine = blocking_engine(url)
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"

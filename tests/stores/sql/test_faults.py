@@ -23,6 +23,8 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, PlanBook, migrations, open_store, run
+from lockgate.core.leases import to_acquire
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.core.timestamps import SECOND
 from lockgate.core.usage_history import UsageHistory
@@ -71,20 +73,20 @@ def proxied(served: Backend) -> Iterator[tuple[Proxy, SqlStore]]:
 
 
 def used(store: SqlStore) -> int:
-    return run(store.peek("org_1", WINDOWS, NOW)).used[0]
+    return run(store.charge("org_1", Peek(WINDOWS), NOW)).used[0]
 
 
 def test_d33_a_lost_answer_to_a_commit_counts_once(
     proxied: tuple[Proxy, SqlStore], served: Backend
 ) -> None:
     proxy, store = proxied
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     proxy.cut_at = COMMITS[served.kind]
     with pytest.raises(OutcomeUnknown):
-        run(store.hit("org_1", WINDOWS, 1, NOW))
+        run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert proxy.cuts == 1
     assert used(store) == 2
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert used(store) == 3
     run(store.close())
 
@@ -122,15 +124,15 @@ async def test_d33_all_callers_of_a_batch_learn_that_the_answer_to_its_commit_wa
     proxied: tuple[Proxy, SqlStore], served: Backend
 ) -> None:
     proxy, store = proxied
-    await store.hit("org_1", WINDOWS, 1, NOW)
+    await store.charge("org_1", Hit(WINDOWS, 1), NOW)
     proxy.cut_at = COMMITS[served.kind]
-    hits = [store.hit("org_1", WINDOWS, 1, NOW) for _ in range(8)]
+    hits = [store.charge("org_1", Hit(WINDOWS, 1), NOW) for _ in range(8)]
     outcomes = await asyncio.gather(*hits, return_exceptions=True)
     lost = [outcome for outcome in outcomes if isinstance(outcome, OutcomeUnknown)]
     assert proxy.cuts == 1
     assert lost
     assert all(isinstance(o, OutcomeUnknown) or not isinstance(o, BaseException) for o in outcomes)
-    assert (await store.peek("org_1", WINDOWS, NOW)).used[0] == 9
+    assert (await store.charge("org_1", Peek(WINDOWS), NOW)).used[0] == 9
     await store.close()
 
 
@@ -144,13 +146,13 @@ async def test_d33_a_lost_answer_counts_once_in_the_hosts_own_asynchronous_engin
         url = make_url(through(proxy, backend.url)).set(drivername=driver)
         engine = create_async_engine(url)
         store = SqlStore(engine, prefix=tables.prefix)
-        await store.hit("org_1", WINDOWS, 1, NOW)
+        await store.charge("org_1", Hit(WINDOWS, 1), NOW)
         proxy.cut_at = b"COMMIT;" if driver.endswith("asyncpg") else COMMITS[backend.kind]
         with pytest.raises(OutcomeUnknown):
-            await store.hit("org_1", WINDOWS, 1, NOW)
+            await store.charge("org_1", Hit(WINDOWS, 1), NOW)
         assert proxy.cuts == 1
-        await store.hit("org_1", WINDOWS, 1, NOW)
-        assert (await store.peek("org_1", WINDOWS, NOW)).used[0] == 3
+        await store.charge("org_1", Hit(WINDOWS, 1), NOW)
+        assert (await store.charge("org_1", Peek(WINDOWS), NOW)).used[0] == 3
         await store.close()
         await engine.dispose()
     backend.give(tables)
@@ -167,9 +169,9 @@ def test_a_connection_cut_before_the_commit_is_undone_and_tried_again(
         statement = LOCKS[served.kind]
     engine = create_engine(blocking_engine(through(proxy, served.url)).url)
     store = SqlStore(engine, prefix=kept.prefix)
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     proxy.cut_at = statement
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert proxy.cuts == 1
     assert used(store) == 2
     run(store.close())
@@ -185,9 +187,9 @@ def test_a_kept_connection_cut_at_the_lock_is_undone_and_the_charge_tried_again(
     proxied: tuple[Proxy, SqlStore], served: Backend
 ) -> None:
     proxy, store = proxied
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     proxy.cut_at = LOCKS[served.kind]
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert proxy.cuts == 1
     assert used(store) == 2
     run(store.close())
@@ -195,9 +197,9 @@ def test_a_kept_connection_cut_at_the_lock_is_undone_and_the_charge_tried_again(
 
 def test_connections_that_died_while_idle_are_replaced(proxied: tuple[Proxy, SqlStore]) -> None:
     proxy, store = proxied
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     proxy.drop_all()
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert used(store) == 2
     run(store.close())
 
@@ -241,14 +243,14 @@ def test_a_server_killed_mid_transaction_loses_that_transaction_whole(mortal: An
     admin = blocking_engine(url)
     upgrade(admin, Tables())
     store = SqlStore(url)
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     holder = admin.connect()
     holder.execute(text("SELECT id FROM lockgate_organizations FOR UPDATE"))
     failures: list[BaseException] = []
 
     def hit() -> None:
         try:
-            run(store.hit("org_1", WINDOWS, 1, NOW))
+            run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
         except StoreError as failure:
             failures.append(failure)
 
@@ -374,16 +376,16 @@ def test_a_missing_or_older_schema_names_the_command(
 def test_a_locked_database_raises_and_no_hit_is_counted() -> None:
     url = database("sqlite")
     store = SqlStore(url + "&timeout=0.1")
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     path = make_url(url).database
     assert path is not None
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     with store_fails(sqlite3.OperationalError, match="locked"):
-        run(store.hit("org_1", WINDOWS, 1, NOW))
+        run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     holder.execute("ROLLBACK")
     holder.close()
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert used(store) == 2
     run(store.close())
 
@@ -393,15 +395,15 @@ async def test_closing_ends_the_wait_for_a_locked_file(in_a_loop: bool) -> None:
     """With patience for five minutes; the file stays locked until the end."""
     url = database("sqlite")
     store = SqlStore(f"{url}&timeout=300")
-    await asyncio.to_thread(lambda: run(store.hit("org_1", WINDOWS, 1, NOW)))
+    await asyncio.to_thread(lambda: run(store.charge("org_1", Hit(WINDOWS, 1), NOW)))
     path = make_url(url).database
     assert path is not None
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN EXCLUSIVE")
     calls = [
-        store.hit("org_1", WINDOWS, 1, NOW),
-        store.hit("org_2", WINDOWS, 1, NOW),
-        store.acquire("org_3", "job", "me", 1, SECOND, NOW),
+        store.charge("org_1", Hit(WINDOWS, 1), NOW),
+        store.charge("org_2", Hit(WINDOWS, 1), NOW),
+        store.charge("org_3", to_acquire("job", "me", 1, SECOND), NOW),
     ]
     waiting = [
         asyncio.create_task(call if in_a_loop else asyncio.to_thread(run, call)) for call in calls
@@ -441,8 +443,8 @@ def test_a_read_only_database_still_answers_reads(tmp_path: Path) -> None:
     read_only = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
     assert run(read_only.find(key.handle)) == key
     with store_fails(sqlite3.OperationalError, match="readonly"):
-        run(read_only.hit("org_1", WINDOWS, 1, NOW))
-    assert run(read_only.peek("org_1", WINDOWS, NOW)).used == (0, 0, 0)
+        run(read_only.charge("org_1", Hit(WINDOWS, 1), NOW))
+    assert run(read_only.charge("org_1", Peek(WINDOWS), NOW)).used == (0, 0, 0)
     run(read_only.close())
 
 

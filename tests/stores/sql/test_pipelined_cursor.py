@@ -11,6 +11,7 @@ from psycopg.errors import CheckViolation
 from sqlalchemy import make_url, text
 
 from lockgate import run
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import DEFAULT_RESOLUTION, Plan
 from lockgate.stores.answers import StoreError
 from lockgate.stores.sql import SqlStore
@@ -29,17 +30,17 @@ BACKEND = BACKENDS["postgresql"]
 @pytest.fixture
 def store() -> Iterator[Borrowed]:
     opened = BACKEND.open()
-    run(opened.hit("org_1", WINDOWS, 1, NOW))
+    run(opened.charge("org_1", Hit(WINDOWS, 1), NOW))
     yield opened
     run(opened.close())
 
 
 def hit(store: SqlStore) -> None:
-    run(store.hit("org_1", WINDOWS, 1, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
 
 
 def used(store: SqlStore) -> int:
-    return run(store.peek("org_1", WINDOWS, NOW)).used[0]
+    return run(store.charge("org_1", Peek(WINDOWS), NOW)).used[0]
 
 
 def cursor_of(store: SqlStore) -> Cursor:
@@ -75,9 +76,9 @@ def test_a_charge_is_two_round_trips(store: SqlStore, exchanges: list[list[str]]
 
 async def test_a_batch_is_two_round_trips(exchanges: list[list[str]]) -> None:
     store = BACKEND.open()
-    await store.hit("org_1", WINDOWS, 1, NOW)
+    await store.charge("org_1", Hit(WINDOWS, 1), NOW)
     exchanges.clear()
-    await asyncio.gather(*(store.hit("org_1", WINDOWS, 1, NOW) for _ in range(9)))
+    await asyncio.gather(*(store.charge("org_1", Hit(WINDOWS, 1), NOW) for _ in range(9)))
     assert exchanges == [["BEGIN", "WITH"], ["UPDATE", "COMMIT"]]
     await store.close()
 
@@ -86,9 +87,9 @@ def test_a_charge_that_writes_nothing_ends_its_transaction(
     store: Borrowed, exchanges: list[list[str]]
 ) -> None:
     limited = Plan("small", 1, None, None, None).windows
-    run(store.hit("org_2", limited, 1, NOW))
+    run(store.charge("org_2", Hit(limited, 1), NOW))
     exchanges.clear()
-    assert not run(store.hit("org_2", limited, 1, NOW)).allowed
+    assert not run(store.charge("org_2", Hit(limited, 1), NOW)).allowed
     assert exchanges == [["BEGIN", "WITH"], ["COMMIT"]]
     assert used(store) == 1
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lockgate import run
+from lockgate.core.ledger import Peek
 from lockgate.stores.sql import SqlStore
 
 from ..making import NOW, draft_of, new_key
@@ -25,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from lockgate import Plan, PlanBook, run
 from lockgate.core.key_format import KeyFormat
 from lockgate.core.api_keys import KeyDraft
+from lockgate.core.leases import to_acquire
 from lockgate.core.plans import Organization
 from lockgate.stores.answers import Usage
 from lockgate.stores.sql import SqlStore
@@ -57,7 +59,8 @@ async def caller(index):
             case 2:
                 await store.put_organization(Organization(organization, "free"))
             case 3:
-                await store.acquire(organization, f"{number}-{index}", "me", 500, 10**9, now)
+                action = to_acquire(f"{number}-{index}", "me", 500, 10**9)
+                await store.charge(organization, action, now)
             case 4:
                 await store.add_usage({token.handle: Usage(0, now) for token in reversed(tokens)})
 
@@ -119,7 +122,7 @@ def test_eight_processes_use_all_verbs_at_once(backend: Backend, tmp_path: Path,
         found = run(store.find(key.handle))
         assert found is not None
         assert found.request_count == total
-        reading = run(store.peek(f"org_{which}", book(LIMIT).default.windows, NOW))
+        reading = run(store.charge(f"org_{which}", Peek(book(LIMIT).default.windows), NOW))
         assert reading.used[0] == total <= LIMIT
     assert sum(counts[0] for counts in admitted) == LIMIT
     run(store.close())

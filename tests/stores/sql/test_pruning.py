@@ -10,6 +10,8 @@ from sqlalchemy import func, select, text
 from sqlalchemy.dialects import sqlite
 
 from lockgate import run
+from lockgate.core.leases import TO_LIST, leases_of, to_acquire, to_release, to_renew
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.stores.sql import SqlStore, pruning
@@ -36,12 +38,12 @@ def prune(backend: Backend, tables: Tables, now: int) -> int:
 def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
-    run(store.hit("stranger", WINDOWS, 1, NOW))
-    run(store.acquire("worker", "job", "me", 2, MINUTE, NOW))
-    run(store.hit("busy", WINDOWS, 1, LATER))
-    run(store.hit("keyed", WINDOWS, 1, NOW))
+    run(store.charge("stranger", Hit(WINDOWS, 1), NOW))
+    run(store.charge("worker", to_acquire("job", "me", 2, MINUTE), NOW))
+    run(store.charge("busy", Hit(WINDOWS, 1), LATER))
+    run(store.charge("keyed", Hit(WINDOWS, 1), NOW))
     key = run(store.insert(draft("keyed"), None, NOW))
-    run(store.hit("placed", WINDOWS, 1, NOW))
+    run(store.charge("placed", Hit(WINDOWS, 1), NOW))
     run(store.put_organization(Organization("placed", "starter")))
     assert prune(backend, tables, NOW) == 1  # The row that was locked for the slot alone.
     assert prune(backend, tables, LATER) == 3
@@ -57,7 +59,7 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
     ]
     assert run(store.find(key.handle)) == key
     assert run(store.organization("placed")) == Organization("placed", "starter")
-    assert run(store.peek("busy", WINDOWS, LATER)).used == (1, 1, 1)
+    assert run(store.charge("busy", Peek(WINDOWS), LATER)).used == (1, 1, 1)
     run(store.close())
     backend.give(tables)
 
@@ -67,10 +69,10 @@ def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> N
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
     nothing = tuple(window._replace(limit=0) for window in WINDOWS)
-    assert not run(store.hit("refused", nothing, 1, NOW)).allowed
-    run(store.acquire("without_slots", "job", "me", 0, MINUTE, NOW))
-    run(store.release("gone", "job", "me", NOW))
-    run(store.renew("late", "job", "me", MINUTE, NOW))
+    assert not run(store.charge("refused", Hit(nothing, 1), NOW)).allowed
+    run(store.charge("without_slots", to_acquire("job", "me", 0, MINUTE), NOW))
+    run(store.charge("gone", to_release("job", "me"), NOW))
+    run(store.charge("late", to_renew("job", "me", MINUTE), NOW))
     run(store.insert(draft("keyed"), None, NOW))
     run(store.put_organization(Organization("placed", "starter")))
     prune(backend, tables, NOW)
@@ -85,11 +87,13 @@ def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> N
 def test_a_window_that_still_counts_stays(backend: Backend) -> None:
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
-    run(store.hit("org_1", WINDOWS, 1, NOW))
-    run(store.acquire("org_1", "job", "me", 2, 5 * DAY, NOW))
+    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
+    run(store.charge("org_1", to_acquire("job", "me", 2, 5 * DAY), NOW))
     assert prune(backend, tables, NOW + DAY - 1) == 0
     assert prune(backend, tables, NOW + 4 * DAY) == 1
-    assert [lease.job for lease in run(store.held("org_1", NOW + 4 * DAY))] == ["job"]
+    assert [
+        lease.job for lease in leases_of(run(store.charge("org_1", TO_LIST, NOW + 4 * DAY)).slots)
+    ] == ["job"]
     run(store.close())
     backend.give(tables)
 
@@ -98,7 +102,7 @@ def test_a_step_is_bounded(backend: Backend) -> None:
     tables = backend.take()
     store = SqlStore(backend.url, prefix=tables.prefix)
     for number in range(AT_ONCE + 3):
-        run(store.hit(f"org_{number}", WINDOWS, 1, NOW))
+        run(store.charge(f"org_{number}", Hit(WINDOWS, 1), NOW))
     assert prune(backend, tables, LATER) == AT_ONCE
     assert prune(backend, tables, LATER) == 3
     run(store.close())
@@ -109,7 +113,7 @@ def test_locked_rows_are_pruned_later(served: Backend) -> None:
     tables = served.take()
     store = SqlStore(served.url, prefix=tables.prefix)
     for name in ("held", "free"):
-        run(store.hit(name, WINDOWS, 1, NOW))
+        run(store.charge(name, Hit(WINDOWS, 1), NOW))
     with served.admin.begin() as holder:
         lock = f"SELECT id FROM {tables.prefix}organizations WHERE id = :id FOR UPDATE"
         holder.execute(text(lock), {"id": b"held"})
@@ -128,9 +132,9 @@ async def test_charges_trigger_pruning(
     store = SqlStore(backend.url, prefix=tables.prefix)
 
     async def charge() -> None:
-        await store.hit("stranger", WINDOWS, 1, NOW)
-        await store.hit("busy", WINDOWS, 1)
-        await store.hit("busy", WINDOWS, 1)
+        await store.charge("stranger", Hit(WINDOWS, 1), NOW)
+        await store.charge("busy", Hit(WINDOWS, 1))
+        await store.charge("busy", Hit(WINDOWS, 1))
 
     if in_a_loop:
         await charge()

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, event, make_url, select, text, upd
 
 from lockgate import Plan, PlanBook
 from lockgate.core.changes import drafted_change
-from lockgate.core.ledger import Action, HitLeased
+from lockgate.core.ledger import Action, HitLeased, LeasesOut, settling
 from lockgate.core.plans import Organization
 from lockgate.core.quota_leases import LONGEST, LeaseRequest, Settlement
 from lockgate.core.reservations import Reservation
@@ -226,7 +226,7 @@ def test_leases_may_be_read_before_anything_else(way: str, sender: Borrowed) -> 
     async def read() -> None:
         store = opened(way, sender)
         for _ in range(2):
-            assert await store.quota_leases("org_1") == ()
+            assert await store.charge("org_1", LeasesOut()) == ()
         assert await store.find("nobody") is None
         await store.close()
 
@@ -314,7 +314,7 @@ async def test_k4_a_change_notes_the_leases_that_were_out_at_it(
     with noted_leases() as noted:
         await CHANGES[verb](store, key)
     assert noted == [(lease,)]
-    await store.settle_leases("org_1", PLANS.default.windows, [Settlement(lease.id, ())])
+    await store.charge("org_1", settling(PLANS.default.windows, [Settlement(lease.id, ())]))
     with noted_leases() as noted:
         await store.put_organization(Organization("org_1", "free"))
     assert noted == [()]
@@ -338,14 +338,18 @@ async def test_k4_a_change_waits_for_no_lease_whose_settlement_waits(
     settled = [Settlement(leases[1].id, ())]
     with admin.connect() as connection:
         connection.execute(select(table.c.id).with_for_update())
-        assert await store.leases_in_use("org_1") == tuple(leases)
-        settling = asyncio.create_task(store.settle_leases("org_1", PLANS.default.windows, settled))
+        assert await store.charge("org_1", LeasesOut(in_use=True)) == tuple(leases)
+        sent = asyncio.create_task(store.charge("org_1", settling(PLANS.default.windows, settled)))
         await asyncio.to_thread(await_locks, admin)
-        assert await store.leases_in_use("org_1") == (leases[0],)
-        assert await store.quota_leases("org_1") == tuple(leases)
-    await settling
-    assert await store.leases_in_use("org_1") == await store.quota_leases("org_1") == (leases[0],)
-    assert await store.leases_in_use("org_2") == ()
+        assert await store.charge("org_1", LeasesOut(in_use=True)) == (leases[0],)
+        assert await store.charge("org_1", LeasesOut()) == tuple(leases)
+    await sent
+    assert (
+        await store.charge("org_1", LeasesOut(in_use=True))
+        == await store.charge("org_1", LeasesOut())
+        == (leases[0],)
+    )
+    assert await store.charge("org_2", LeasesOut(in_use=True)) == ()
     await store.close()
 
 
@@ -357,7 +361,7 @@ async def test_another_database_tells_of_no_settlement_in_progress(
     await asyncio.to_thread(run, sender.insert(draft_of(made), None))
     store, request = opened(way, sender), LeaseRequest("0" * 16, 10, LONGEST)
     lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
-    assert await store.leases_in_use("org_1") == (lease,)
+    assert await store.charge("org_1", LeasesOut(in_use=True)) == (lease,)
     await store.close()
 
 
@@ -430,12 +434,12 @@ async def test_a_revocation_has_an_idle_process_settle_its_lease(
         while not settled.is_set():  # Until it listens.
             await holder.admit(token_of(made), 1, PLANS)
             await asyncio.to_thread(run, sender.organization_changed("org_1"))
-        while not await store.quota_leases("org_1"):
+        while not await store.charge("org_1", LeasesOut()):
             await holder.admit(token_of(made), 1, PLANS)
         settled.clear()
         revoking = ResilientStore(sender, Events(None), deadline=_PATIENCE)
         await asyncio.to_thread(run, revoking.revoke_if_live("org_1", key.id))
         await settled.wait()
-    assert await store.quota_leases("org_1") == ()
+    assert await store.charge("org_1", LeasesOut()) == ()
     assert (await holder.admit(token_of(made), 1, PLANS)).verdict is Verdict.REVOKED
     await holder.close()

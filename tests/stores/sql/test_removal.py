@@ -9,6 +9,7 @@ from sqlalchemy import event, func, insert, select, text
 
 from lockgate import Gate, run
 from lockgate.core.api_keys import Position
+from lockgate.core.leases import to_acquire
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import HandleTaken
@@ -32,7 +33,7 @@ def test_w10_a_removed_account_leaves_only_its_handles(backend: Backend) -> None
     second = draft()
     run(store.insert(second, None, NOW))
     run(store.admit(token_of(made), 1, BOOK, NOW))
-    run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW))
+    run(store.charge("org_1", to_acquire("job", "me", 2, MINUTE), NOW))
     assert run(store.remove_unclaimed(DAY, 10, NOW + 2 * DAY)) == ("org_1",)
     database, today = database_of(backend.admin.dialect), run(store.now())
     with backend.admin.connect() as connection:

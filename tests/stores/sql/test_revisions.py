@@ -12,6 +12,7 @@ from lockgate import Limit, run
 from lockgate.cli import main
 from lockgate.core.budgets import Budget
 from lockgate.core.holds import Take, budgets
+from lockgate.core.ledger import Hit, Peek
 from lockgate.core.limits import bound
 from lockgate.core.reservations import Reservation
 from lockgate.core.sliding_window import Window
@@ -33,11 +34,11 @@ def test_exact_windows_outgrow_a_blob(backend: Backend) -> None:
     hits = b"".join(struct.pack("<qq", NOW + number, 1) for number in range(5000))
     state = ((5001, NOW, NOW + 5000, NOW + 5000, 1, hits),)
     store = SqlStore(backend.url, prefix="wide_")
-    run(store.hit("org_1", day, 1, NOW))
+    run(store.charge("org_1", Hit(day, 1), NOW))
     with backend.admin.begin() as connection:
         connection.execute(update(tables.organizations).values(windows=write_state(state)))
-    assert run(store.hit("org_1", day, 1, NOW + 6000)).used == (5002,)
-    assert run(store.peek("org_1", day, NOW + 6000)).used == (5002,)
+    assert run(store.charge("org_1", Hit(day, 1), NOW + 6000)).used == (5002,)
+    assert run(store.charge("org_1", Peek(day), NOW + 6000)).used == (5002,)
     run(store.close())
     schema.downgrade(backend.admin, tables, "base")
 
@@ -49,8 +50,8 @@ def test_exact_limits_and_budgets_outgrow_a_blob(backend: Backend) -> None:
     named, held = bound((exact,), None), bound((fine,), None)
     assert named is not None and held is not None
     taken = Take(f"{0:032x}", budgets(held), (1,), DAY, 1000)
-    run(store.hit("org_1", (), 1, NOW, named))
-    run(store.hold("org_1", taken, NOW))
+    run(store.charge("org_1", Hit((), 1, named), NOW))
+    run(store.charge("org_1", taken, NOW))
     times = [NOW + number for number in range(1, 4096)]
     hits = b"".join(struct.pack("<qq", at, 1) for at in times)
     cells = 4096, NOW, times[-1] + 1, times[-1] + 1, 1, hits
@@ -65,8 +66,8 @@ def test_exact_limits_and_budgets_outgrow_a_blob(backend: Backend) -> None:
             assert len(value) > 65_535
             changed = update(limits).where(limits.c.id == id).values(cells=value)
             assert connection.execute(changed).rowcount == 1
-    assert run(store.hit("org_1", (), 1, NOW + 6000, named)).used == (4097,)
-    answer = run(store.hold("org_1", taken._replace(id=f"{1000:032x}"), NOW + 6000))
+    assert run(store.charge("org_1", Hit((), 1, named), NOW + 6000)).used == (4097,)
+    answer = run(store.charge("org_1", taken._replace(id=f"{1000:032x}"), NOW + 6000))
     assert answer.done and answer.used == (4096 + 1000,)
     run(store.close())
 

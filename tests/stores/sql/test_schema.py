@@ -12,6 +12,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, inspect, text
 
 from lockgate import ConfigurationError, open_store, run
+from lockgate.core.leases import TO_LIST, lease_of, leases_of, to_acquire
+from lockgate.core.ledger import Peek
 from lockgate.core.timestamps import MINUTE
 from lockgate.stores.sql import SqlStore, schema
 from lockgate.stores.sql.tables import Tables
@@ -51,7 +53,7 @@ def test_a_next_revision_upgrades_and_downgrades_with_data_in_place(
     made = new_key()
     key = run(store.insert(draft_of(made), None, NOW))
     run(store.admit(token_of(made), 1, BOOK, NOW))
-    lease = run(store.acquire("org_1", "job", "me", 2, MINUTE, NOW)).lease
+    lease = lease_of(run(store.charge("org_1", to_acquire("job", "me", 2, MINUTE), NOW)))
     run(store.close())
     monkeypatch.setattr(schema, "SCRIPTS", scripts(tmp_path))
     monkeypatch.setattr(schema, "RELEASE", NEXT)
@@ -65,8 +67,8 @@ def test_a_next_revision_upgrades_and_downgrades_with_data_in_place(
         store = SqlStore(backend.url, prefix="moved_")
         admitted = run(store.admit(token_of(made), 1, BOOK, NOW)).key
         assert admitted == key._replace(request_count=turn, last_used_at=NOW)
-        assert run(store.peek("org_1", WINDOWS, NOW)).used == (turn, turn, turn)
-        assert run(store.held("org_1", NOW)) == (lease,)
+        assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (turn, turn, turn)
+        assert leases_of(run(store.charge("org_1", TO_LIST, NOW)).slots) == (lease,)
         run(store.close())
     schema.downgrade(backend.admin, tables, "base")
     with backend.admin.connect() as connection:

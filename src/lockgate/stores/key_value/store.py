@@ -12,7 +12,6 @@ from ...core.usage_history import UsageHistory
 from ...sync import together
 from ..answers import UNKNOWN, Admission, HistoryOwner, Usage, UsageBatch
 from ..base import Store
-from ..ledger import Charges
 from ..usage_batches import count_parts
 from .change_log import NO_LOG
 from .keys import RecordKeys
@@ -21,7 +20,7 @@ from .record import Record
 A = TypeVar("A")
 
 
-class RecordStore(RecordKeys, Charges, Store):
+class RecordStore(RecordKeys, Store):
     """A store on :class:`Records`.
 
     Every admission writes its organization's record with all keys, which suits organizations with

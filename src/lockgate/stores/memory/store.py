@@ -34,7 +34,6 @@ from ..answers import (
     refusal_of,
 )
 from ..base import IoMode, Store
-from ..ledger import Charges
 from ..rows import (
     LOG,
     REMOVED_AT_MOST,
@@ -73,7 +72,7 @@ _REMEMBERED: Final = 10_000
 """Commits of all organizations whose ids are remembered: here no reply is lost, only abandoned."""
 
 
-class MemoryStore(Charges, Store):
+class MemoryStore(Store):
     """A store in process memory, safe for threads and any number of event loops.
 
     One lock guards all data. The verbs of requests hold it for some microseconds, never across an

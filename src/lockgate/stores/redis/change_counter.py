@@ -11,6 +11,7 @@ from secrets import randbits
 from time import monotonic
 from typing import Any, Final
 
+from ...core.ledger import LeasesOut
 from ...core.quota_leases import QuotaLeases, live
 from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from ...sync import loop_runs, pause, together
@@ -117,7 +118,7 @@ class ChangeCounter(Store):
             return
 
         async def look() -> None:
-            note_leases(await self.quota_leases(organization))
+            note_leases(await self.charge(organization, LeasesOut()))
 
         async def count() -> None:
             await self._count_change()

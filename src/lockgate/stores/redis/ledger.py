@@ -14,7 +14,6 @@ from ...core.limit_windows import LimitWindows
 from ...core.quota_leases import LeaseRequest, QuotaLeases, live
 from ...core.sliding_window import Window
 from ..answers import OutcomeUnknown
-from ..ledger import Charges
 from .admission_codec import (
     ADMITTED,
     ANOTHER_PERIOD,
@@ -55,7 +54,7 @@ _LEASES_OUT: Final = Script("ledger.lua", "quota_leases", ("windows",), repeatab
 _RESET: Final = Script("ledger.lua", "reset", ("organization", "windows", "limits"))
 
 
-class Ledgers(Charges, ChangeCounter):
+class Ledgers(ChangeCounter):
     """The ledgers of organizations, by the clock of the server."""
 
     grants_leases = True

@@ -33,7 +33,7 @@ Fallback = Literal["local", "open", "closed"]
 (``closed``)."""
 
 Charge = Callable[[str, Hit, int | None], Awaitable[Reading]]
-"""Charges a store: :meth:`Store.charge <lockgate.stores.base.LedgerStore.charge>` of a hit."""
+"""Charges a store: :meth:`Store.charge <lockgate.stores.base.WindowStore.charge>` of a hit."""
 
 _ORGANIZATIONS_AT_MOST: Final = 10_000
 _SETTLED: Final = object()

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 from ..base import Store
 from ..key_store import Verb, is_urgent
-from ..ledger import Charges
 
 
 def passed(verb: Verb) -> Verb:
@@ -18,7 +17,7 @@ def passed(verb: Verb) -> Verb:
     return cast(Verb, call)
 
 
-class Wrapper(Charges, Store):
+class Wrapper(Store):
     """Passes every verb on to another store; operations on rows are composed before it.
 
     Args:
@@ -56,7 +55,7 @@ class Wrapper(Charges, Store):
     read = passed(Store.read)
     commit = passed(Store.commit)
     walk = passed(Store.walk)
-    charge = passed(Charges.charge)
+    charge = passed(Store.charge)
     add_usage = passed(Store.add_usage)
     add_history = passed(Store.add_history)
     history = passed(Store.history)

@@ -39,7 +39,6 @@ from ..answers import (
 )
 from ..base import IoMode
 from ..cached.base import Changes, PrimaryStore
-from ..ledger import Charges
 from ..resilience.older_leases import note_leases
 from ..rows import (
     ACCOUNT_BY_TOKEN,
@@ -111,7 +110,7 @@ class KeyHint(NamedTuple):
         self.charged[limits] = fields
 
 
-class SqlStore(Charges, PrimaryStore):
+class SqlStore(PrimaryStore):
     """A store in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
     A charge is one short transaction that locks the organization's row, reads, decides and writes;

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from ...errors import ConfigurationError
-from ...stores.base import KeyStore, LedgerStore, PartStore, Store
+from ...stores.base import KeyStore, PartStore, Store, WindowStore
 from ...stores.directory import Directory
 from ..factories import Factory
 from ..key_stores import BesideKeys, OverRows
@@ -69,7 +69,7 @@ def whole(store: PartStore) -> Store:
         )
     if isinstance(store, KeyStore) and not isinstance(store, Directory):
         store = OverRows(store)
-    if isinstance(store, LedgerStore) and not isinstance(store, KeyStore):
+    if isinstance(store, WindowStore) and not isinstance(store, KeyStore):
         store = BesideKeys(store)
     return cast(Store, store)
 
@@ -79,7 +79,7 @@ def applies(part: Part, store: PartStore) -> bool:
     window store no key, and quota leases are those of a store with ``grants_leases``."""
     if isinstance(store, BesideKeys):
         return part in WINDOW_PARTS
-    if isinstance(store, KeyStore) and not isinstance(store, LedgerStore):
+    if isinstance(store, KeyStore) and not isinstance(store, WindowStore):
         return part in KEY_PARTS
     if part == "rows":
         return isinstance(store, KeyStore)

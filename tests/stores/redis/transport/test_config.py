@@ -14,6 +14,7 @@ from redis.asyncio import sentinel as awaiting
 from redis.asyncio.cluster import ClusterNode
 
 from lockgate import ConfigurationError, open_store, run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import FREE
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.transport.config import servers_of
@@ -118,7 +119,7 @@ def hits(*clients: Any) -> None:
     store = opened("single", *clients)
 
     async def hit() -> int:
-        counted = (await store.hit("org_1", FREE.windows, 1)).used[0]
+        counted = (await store.charge("org_1", Hit(FREE.windows, 1))).used[0]
         await store.close()
         return counted
 

@@ -22,6 +22,7 @@ from redis import asyncio as redis_asyncio
 from redis.exceptions import ReadOnlyError, RedisError
 
 from lockgate import Gate, Plan, PlanBook, run
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, KeyRevoked, RateLimitExceeded, StoreUnavailable
 from lockgate.stores.answers import StoreError, Verdict
@@ -377,7 +378,7 @@ def test_without_a_majority_of_sentinels_no_change_is_answered_and_soon_no_reque
 
     async def hit() -> None:
         with within(0.25):
-            await store.hit(organization, BOOK.default.windows, 1)
+            await store.charge(organization, Hit(BOOK.default.windows, 1))
 
     async def flow() -> None:
         await change()
@@ -420,7 +421,7 @@ def test_a_refusal_of_the_server_has_the_sentinels_asked_at_once(
     organization = f"org {os.urandom(4).hex()}"
 
     async def hit() -> None:
-        await store.hit(organization, BOOK.default.windows, 1)
+        await store.charge(organization, Hit(BOOK.default.windows, 1))
 
     async def flow() -> None:
         await hit()

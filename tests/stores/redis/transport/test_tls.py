@@ -13,6 +13,7 @@ import pytest
 from redis.exceptions import ConnectionError
 
 from lockgate import Event, Gate, Plan, PlanBook, run
+from lockgate.core.ledger import Hit
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.stores.redis import RedisStore
@@ -62,7 +63,7 @@ def test_a_wrong_certificate_is_named_as_the_reason(
 
     async def hit() -> None:
         try:
-            await store.hit("org_1", WINDOWS, 1)
+            await store.charge("org_1", Hit(WINDOWS, 1))
         finally:
             await store.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from lockgate.core.ledger import Hit
 from lockgate.core.plans import Plan
 from lockgate.stores.answers import StoreError
 from lockgate.stores.redis import RedisStore
@@ -21,7 +22,7 @@ PLENTY = Plan("plenty", 1000, None, None, None)
 async def used(url: str) -> int:
     store = RedisStore(url)
     try:
-        readings = [store.hit("org_1", PLENTY.windows, 1) for _ in range(5)]
+        readings = [store.charge("org_1", Hit(PLENTY.windows, 1)) for _ in range(5)]
         return max(reading.used[0] for reading in await asyncio.gather(*readings))
     finally:
         await store.close()
