@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import text
 
 from lockgate import ImportedKeyFormat, legacy
-from lockgate.core.key_rows import COLUMNS
+from lockgate.cli import main
 from lockgate.stores.sql.engines import blocking_engine
 from tests.cli.importing import Desk, digest, line, micros, table, token
 from tests.servers import shared
@@ -119,13 +119,35 @@ def test_a_missing_table_is_named(
     assert "no table 'keys'" in said and "--table" in said and "db check" not in said
 
 
-def test_unknown_columns_of_a_row_are_named_once_with_one_list(desk: Desk, tmp_path: Path) -> None:
-    unknown = [f"theirs_{number}" for number in range(7)]
-    path = tmp_path / "keys.csv"
-    path.write_text(",".join(unknown) + "\n" + ",".join("x" * 7) + "\n")
-    (row,) = desk.run(str(path), "--scope", "jobs:*", "--organization", "o", code=1)["skipped_rows"]
-    assert row["message"].count(", ".join(COLUMNS)) == 1
-    assert row["message"].startswith(f"{', '.join(unknown)}: ")
+def test_columns_that_are_not_mapped_are_ignored_with_a_note(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/old.db"
+    with sqlite3.connect(tmp_path / "old.db") as database:
+        database.execute("CREATE TABLE keys (id, organization, handle, digest, scopes, note)")
+        rows = [(n, "org_1", f"{n:06}", digest(token(n)), "jobs:read", None) for n in range(3)]
+        database.executemany("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", rows)
+    report = desk.run(url, "--table", "keys")
+    assert (report["imported"], report["skipped"]) == (3, 0)
+    assert report["ignored_columns"] == ["id", "note"]
+    assert main(["keys", "import", url, "--table", "keys", "--column", "name=note"]) == 0
+    assert "Ignored columns: id. --column NAME=THEIRS reads one." in capsys.readouterr().out
+    file = table(tmp_path, line(3))
+    assert desk.run(file)["ignored_columns"] == []
+    assert main(["keys", "import", file]) == 0
+    assert "gnored" not in capsys.readouterr().out
+
+
+def test_a_report_lists_the_first_100_ignored_columns(desk: Desk, tmp_path: Path) -> None:
+    key = {"organization": "org_1", "scopes": "*"}
+    rows = [
+        {**key, "handle": f"{n:06}", "digest": digest(token(n)), f"c{n}": 1} for n in range(101)
+    ]
+    path = tmp_path / "keys.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    report = desk.run(str(path))
+    assert report["imported"] == 101
+    assert report["ignored_columns"] == [f"c{n}" for n in range(100)]
 
 
 def test_a_key_in_the_place_of_a_column_is_not_shown(desk: Desk, tmp_path: Path) -> None:

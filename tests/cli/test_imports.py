@@ -163,12 +163,12 @@ def test_a_fault_of_all_rows_is_told_once_in_words(
     desk: Desk, tmp_path: Path, capsys: Said
 ) -> None:
     path = tmp_path / "keys.csv"
-    lines = [f"{token(n)},jobs:read,red" for n in range(1, 10)]
-    path.write_text("\n".join(["key,scopes,colour", *lines, f"{token(10)},no:such,"]) + "\n")
+    lines = [f"{token(n)},jobs:read,soon" for n in range(1, 10)]
+    path.write_text("\n".join(["key,scopes,expires_at", *lines, f"{token(10)},no:such,"]) + "\n")
     assert main(["keys", "import", str(path), "--organization", "org_1"]) == 1
     out = capsys.readouterr().out
-    assert out.count("No column of an import is named so") == 1
-    assert "rows 2, 3, 4, 5, 6 and 4 more: colour: No column of an import is named so" in out
+    assert out.count("Use a time in ISO 8601") == 1
+    assert "rows 2, 3, 4, 5, 6 and 4 more: expires_at: Use a time in ISO 8601" in out
     assert "row 11: " in out and "no:such" in out
     assert token(1) not in out
 
@@ -211,7 +211,7 @@ def test_scopes_are_never_assumed(desk: Desk, tmp_path: Path) -> None:
         (b'{"organization": "org_1"\n{}\n', "not JSON"),
         (b'{}\n[1]\n"text"\n', "not a JSON object"),
         (b'{"x": "' + b"y" * (1 << 21) + b'"}\n{}\n', "characters"),
-        (b'{"organization": "org_1", "colour": 1}\n', "No column"),
+        (b'{"organization": "org_1", "colour": 1}\n', "--scope"),
         (b'{"organization": {"a": 1}, "scopes": 7, "revoked": "maybe"}\n', "true or false"),
         (b"organization,name\norg_1,a,b\n", "3 values"),
         (b"organization,name\norg_1,\xff\xfe\n", "UTF-8"),

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any, Final, TextIO, cast
 
-from ..core.key_rows import COLUMNS, listed
+from ..core.key_rows import COLUMNS, shortened
 from ..errors import ConfigurationError, InvalidRequest, Problem
 from .output import plain
 
@@ -84,8 +84,9 @@ def having(columns: Collection[str], rows: Iterator[RawRow]) -> Iterator[RawRow]
     missing = [name for name in columns if name not in found]
     # A short source without a readable row imports nothing, and its report says why.
     if missing and (found or len(first) == _SEARCHED):
+        columns_found = plain(", ".join(map(shortened, found)))
         raise ConfigurationError(
-            f"The source has no column {missing[0]!r}; its columns are {plain(listed(found))}."
+            f"The source has no column {missing[0]!r}; its columns are {columns_found}."
         )
     return chain(first, rows)
 

@@ -114,7 +114,7 @@ def import_keys(
     )
     importing = KeyImport(gate.legacy, gate.keys.revoke, dry_run=dry_run)
     with opened(source, table or (known and known.table)) as raw, _written(log) as file:
-        rows = _read(having(defaults.columns.values(), raw), defaults)
+        rows = _read(having(defaults.columns.values(), raw), defaults, importing.report)
         try:
             report = call(gate, lambda: importing.run(rows, _writer(file), _progress()))
         except StoreUnavailable:
@@ -125,8 +125,8 @@ def import_keys(
         click.get_current_context().exit(1)
 
 
-def _read(rows: Iterable[RawRow], defaults: _Defaults) -> Iterator[SourceRow]:
-    """Yield the key of each row, or the problems of its values."""
+def _read(rows: Iterable[RawRow], defaults: _Defaults, report: ImportReport) -> Iterator[SourceRow]:
+    """Yield the key of each row, or the problems of its values; report the columns ignored."""
     known, columns = defaults.known, defaults.columns
     for number, raw in rows:
         if isinstance(raw, InvalidRequest):
@@ -135,6 +135,7 @@ def _read(rows: Iterable[RawRow], defaults: _Defaults) -> Iterator[SourceRow]:
         row = known.columns(raw) if known else dict(raw)
         for column in () if known else columns.values():
             row.pop(column, None)
+        report.ignore(name for name in row if name not in COLUMNS)
         row |= {name: raw.get(column) for name, column in columns.items()}
         system = defaults.system or (known.name(raw) if known else "")
         try:
@@ -220,8 +221,7 @@ def _progress() -> Callable[[ImportReport], object]:
 
 def _print(report: ImportReport, *, as_json: bool, file: TextIO) -> None:
     document: dict[str, Any] = asdict(report)
-    listed = [row._asdict() for row in report.skipped_rows]
-    document["skipped_rows"] = listed
+    document["skipped_rows"] = listed = [row._asdict() for row in report.skipped_rows]
     if as_json:
         print_json(document)
         return
@@ -231,6 +231,9 @@ def _print(report: ImportReport, *, as_json: bool, file: TextIO) -> None:
         print(plain(f"{_named(rows)}: {message}"), file=file)
     if report.skipped > len(listed):
         print(f"... and {report.skipped - len(listed):,} more: see --skipped.", file=file)
+    if report.ignored_columns:
+        ignored = plain(", ".join(report.ignored_columns))
+        print(f"Ignored columns: {ignored}. --column NAME=THEIRS reads one.", file=file)
     if report.dry_run:
         print("Nothing was changed: this was a dry run.", file=file)
 

@@ -5,7 +5,7 @@ document or a database driver.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
@@ -39,7 +39,8 @@ def read_row(
     """Return the fields of a key, by their names in ``gate.legacy.adopt``.
 
     Args:
-        row: the values by column; None and empty text count as missing.
+        row: the values by column; None and empty text count as missing, and columns that are not
+            in :data:`COLUMNS` are ignored.
         organization: the organization of rows without one.
         scopes: the scopes of rows without some.
         renamed_scopes: the scope of lockgate for each scope of the other system.
@@ -49,11 +50,7 @@ def read_row(
         InvalidRequest: values cannot be read; names all of them, and repeats none.
     """
     given = {name: value for name, value in row.items() if value is not None and value != ""}
-    unknown = [name for name in given if name not in COLUMNS]
     problems: list[Problem] = []
-    if unknown:
-        told = f"No column of an import is named so: use {', '.join(COLUMNS)}."
-        problems.append(Problem(listed(unknown), told))
 
     def read(name: str, reader: Callable[[Any], Any]) -> Any:
         if name not in given:
@@ -91,14 +88,12 @@ def read_row(
     }
 
 
-def listed(columns: Iterable[str]) -> str:
-    """Return the names of a source's columns for a message.
+def shortened(column: str) -> str:
+    """Return the name of a source's column for a message.
 
-    Long ones are cut: a file without a header has digests and keys in their place.
+    A long one is cut: a file without a header has digests and keys in the place of names.
     """
-    return ", ".join(
-        name if len(name) <= _LONGEST_NAME else f"{name[:_CUT_TO]}..." for name in columns
-    )
+    return column if len(column) <= _LONGEST_NAME else f"{column[:_CUT_TO]}..."
 
 
 def _text(value: object) -> str:

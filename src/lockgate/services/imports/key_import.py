@@ -7,6 +7,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from ...core.api_keys import ApiKey, KeyDraft, KeyState
+from ...core.key_rows import shortened
 from ...errors import HandleTaken, InvalidRequest, KeyLimitReached
 from ...stores.committed import committing
 from ...sync import together
@@ -15,7 +16,7 @@ from .imported_keys import ImportedKeys, OldKey
 BATCH: Final = 32
 """Keys that are inserted at once; a store has at most 64 calls in progress."""
 LISTED_AT_MOST: Final = 100
-"""Skipped rows that a report lists; it counts all of them."""
+"""Skipped rows that a report lists; it counts all of them. Also the ignored columns of a report."""
 
 Revoke = Callable[[str, str], Awaitable[ApiKey]]
 """Revokes the key of an organization with an id."""
@@ -58,6 +59,8 @@ class ImportReport:
     reasons: dict[str, int] = field(default_factory=dict[str, int])
     """The number of skipped rows by reason."""
     skipped_rows: list[SkippedRow] = field(default_factory=list[SkippedRow])
+    ignored_columns: list[str] = field(default_factory=list[str])
+    """The columns of the source that are not columns of the import: the first 100."""
 
     def add(self, outcome: Outcome | SkippedRow) -> None:
         """Count a row."""
@@ -69,6 +72,12 @@ class ImportReport:
         self.reasons[outcome.reason] = self.reasons.get(outcome.reason, 0) + 1
         if len(self.skipped_rows) < LISTED_AT_MOST:
             self.skipped_rows.append(outcome)
+
+    def ignore(self, columns: Iterable[str]) -> None:
+        """List columns of a row that the import does not read."""
+        for name in map(shortened, columns):
+            if name not in self.ignored_columns and len(self.ignored_columns) < LISTED_AT_MOST:
+                self.ignored_columns.append(name)
 
 
 class KeyImport:
