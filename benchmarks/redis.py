@@ -152,22 +152,7 @@ PAGE = Part(
         ),
     ),
 )
-COMPARISON = Part(
-    "redis-peers",
-    "comparison.md",
-    (
-        Table(
-            (LONE, "client CPU, of lockgate's", "Redis CPU, of lockgate's", "round trips"),
-            tuple(name for name in CONTENDERS if name != FLOOR),
-        ),
-    ),
-)
-CAPACITY = Part(
-    "redis-capacity",
-    "production.md",
-    (Table(("Redis, CPU time of an admission", "of the process", "of Redis"), (LONE, MANY)),),
-)
-PARTS = (PAGE, COMPARISON, CAPACITY)
+PARTS = (PAGE,)
 
 
 class Meter:
@@ -261,17 +246,6 @@ def write(line: str, alone: Figures, crowd: Figures, served: dict[str, http.Serv
         for name, one in served.items()
     }
     PAGE.write(line, shown(alone, FLOOR), shown(crowd, FLOOR), applications)
-    peers = {name: costs for name, costs in alone.items() if name != FLOOR}
-    compared = {name: (*cells[:2], cells[-1]) for name, cells in shown(peers, OURS).items()}
-    COMPARISON.write(line, compared)
-    capacity: Cells = {
-        name: [
-            f"{Spread.of([cost.client for cost in costs[OURS]]):.0f} us",
-            f"{Spread.of([cost.server for cost in costs[OURS]]):.0f} us",
-        ]
-        for name, costs in ((LONE, alone), (MANY, crowd))
-    }
-    CAPACITY.write(line, capacity)
 
 
 def main() -> None:

@@ -85,47 +85,7 @@ PAGE = Part(
         Table(("CPU time of a call, SQLite, 1 caller", "us", "of bare", "of by hand"), ALONE),
     ),
 )
-CAPACITIES = {
-    "SQLite, threads": (
-        "SQLite, 1 caller",
-        f"SQLite, 16 threads, {ONE}",
-        None,
-    ),
-    "SQLite, event loop": (
-        "SQLite, event loop, 1 in flight",
-        f"SQLite, event loop, 16 in flight, {ONE}",
-        f"SQLite, event loop, 16 in flight, {TWO}",
-    ),
-    **{
-        f"{server}, {how}": (
-            f"{server}, {one}",
-            f"{server}, {many}",
-            None if others is None else f"{server}, {others}",
-        )
-        for server, _ in SERVERS.values()
-        for how, one, many, others in (
-            ("threads", "1 thread", f"32 threads, {ONE}", None),
-            (
-                "event loop",
-                "event loop, 1 in flight",
-                f"event loop, 32 in flight, {ONE}",
-                f"event loop, 32 in flight, {TWO}",
-            ),
-        )
-    },
-}
-"""The rows of the page on production: which rows above their cells are."""
-CAPACITY = Part(
-    "sql-capacity",
-    "production.md",
-    (
-        Table(
-            ("admissions a second", "one caller", f"many callers, {ONE}", f"many callers, {TWO}"),
-            tuple(CAPACITIES),
-        ),
-    ),
-)
-PARTS = (PAGE, CAPACITY)
+PARTS = (PAGE,)
 LIBRARIES = ("sqlalchemy", "psycopg", "pymysql", "asyncmy")
 
 
@@ -487,13 +447,8 @@ def version_of(url: str) -> str:
 
 
 def write(line: str, rates: Mapping[str, Rates], times: Cells) -> None:
-    """Write the figures into the pages."""
+    """Write the figures into the page."""
     PAGE.write(line, {name: one.cells() for name, one in rates.items()}, times)
-    capacities = {
-        name: ["" if row is None else f"{rates[row].admits:,.0f}" for row in rows]
-        for name, rows in CAPACITIES.items()
-    }
-    CAPACITY.write(line, capacities)
 
 
 def main() -> None:

@@ -144,17 +144,7 @@ CONTENDERS: dict[str, Callable[[], Admit]] = {
 PAGE = Part(
     "worst", "limits.md", (Table(("limiter", "admitted", "times the limit"), tuple(CONTENDERS)),)
 )
-COMPARISON = Part(
-    "worst-peers",
-    "comparison.md",
-    (
-        Table(
-            ("limiter", "admitted"),
-            tuple(name for name in CONTENDERS if name.startswith(("lockgate", "limits:"))),
-        ),
-    ),
-)
-PARTS = (PAGE, COMPARISON)
+PARTS = (PAGE,)
 
 
 def traffic() -> Iterator[list[int]]:
@@ -206,8 +196,6 @@ def main() -> None:
         svg.write_text(plot.bars(title, worsts, LIMIT), encoding="utf-8")
     if chosen.markdown:
         PAGE.write(about.line(), cells)
-        rows_of_peers = COMPARISON.tables[0].rows
-        COMPARISON.write(about.line(), {name: cells[name][:1] for name in rows_of_peers})
 
 
 if __name__ == "__main__":
