@@ -25,7 +25,7 @@ from lockgate.options import StoreOptions
 from .calling import Said
 from .test_routes import GATE, STARLETTE
 
-PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 PEPPER = "a-pepper-of-these-tests-8f2c41d0"
 ELSEWHERE = {"demo"}
 """Commands with `--json` that have a page of their own for it."""
