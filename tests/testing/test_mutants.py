@@ -72,6 +72,6 @@ def test_a_mutant_fails_with_a_guarantee_that_it_breaks(
     assert GUARANTEES[found.value.sentence] in str(found.value)
 
 
-def test_the_testing_page_states_the_number_of_mutants() -> None:
-    page = Path(__file__).parents[2] / "docs" / "testing.md"
+def test_the_page_on_own_stores_states_the_number_of_mutants() -> None:
+    page = Path(__file__).parents[2] / "docs" / "own-store.md"
     assert f"tested by {len(every())} stores with one mistake each" in page.read_text()
