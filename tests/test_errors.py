@@ -4,7 +4,6 @@ import inspect
 import pickle
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -300,12 +299,6 @@ def test_the_tree_in_the_docstring_has_every_status_and_code() -> None:
         assert beside == (code if grouped else f"{status} {code}")
     assert drawn()["Unauthenticated"][1] == "401"
     assert drawn()["Forbidden"][1] == "403"
-
-
-def test_the_interface_lists_every_code_with_its_status() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "interface.md").read_text()
-    listed = set(re.findall(r"^\| (\d{3}) \| `([A-Z_]+)` \|", page, re.MULTILINE))
-    assert listed == {(str(status), code) for _, status, code, _ in REFUSALS}
 
 
 def test_the_module_exports_every_public_class() -> None:
