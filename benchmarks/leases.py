@@ -119,10 +119,6 @@ class _Counted(MemoryStore):
         self.calls += 1
         return await super().admit(*args, **kwargs)
 
-    async def admit_leased(self, *args: Any, **kwargs: Any) -> Admission:
-        self.calls += 1
-        return await super().admit_leased(*args, **kwargs)
-
     async def charge(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
         return await super().charge(*args, **kwargs)

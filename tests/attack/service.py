@@ -14,7 +14,6 @@ from starlette.types import Message, Receive, Scope, Send
 from lockgate import Gate, Plan, PlanBook, run
 from lockgate.core.key_format import Token
 from lockgate.core.limit_windows import LimitWindows
-from lockgate.core.limits import Limit
 from lockgate.core.sliding_window import Reading, Window
 from lockgate.options import WebOptions
 from lockgate.stores.answers import Admission, Verdict
@@ -42,15 +41,9 @@ class CountingStore(MemoryByVerbs):
         self._log = log
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now, address)
+        admission = await super().admit(token, cost, plans, *more, **named)
         if admission.verdict is Verdict.ADMITTED and admission.key is not None:
             self._log.charged(admission.key.organization, cost)
         return admission

@@ -369,7 +369,7 @@ def test_explain_tells_the_units_that_are_out_on_leases(
     assert main([*asked]) == 0
     assert "leased" not in capsys.readouterr().out
     lease = LeaseRequest("0" * 16, 12, 1_000_000)
-    run(gate.store.admit_leased(token, 1, gate.plans, lease, LEASED_AT))
+    run(gate.store.admit(token, 1, gate.plans, LEASED_AT, lease=lease))
     until = "2027-01-15T08:00:01.000Z"
     assert answer(capsys, *asked)["leased"] == {"units": 12, "until": until}
     assert main([*asked]) == 0

@@ -444,7 +444,7 @@ def test_named_limits_holds_and_leases_are_shown(
     run(serving.authenticate(key, limits=[service.EXPORT]))
     run(serving.holds.take("org_1", {service.TOKENS: 60}))
     lease = LeaseRequest("0" * 16, 12, 60_000_000)
-    run(serving.store.admit_leased(serving.format.parse(key), 1, serving.plans, lease))
+    run(serving.store.admit(serving.format.parse(key), 1, serving.plans, lease=lease))
     monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
     shown = done(capsys, "orgs", "show", "org_1")
     assert shown["named"] == [

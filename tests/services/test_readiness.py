@@ -18,7 +18,6 @@ from sqlalchemy import create_engine
 from lockgate import ConfigurationError, Gate, MemoryStore, Refusal, run
 from lockgate.asgi import GateMiddleware
 from lockgate.core.key_format import Token
-from lockgate.core.limits import Limit
 from lockgate.core.plans import PlanBook
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions, WebOptions
@@ -171,16 +170,10 @@ def slow_store() -> Shared:
         io: IoMode = "async"
 
         async def admit(
-            self,
-            token: Token,
-            cost: int,
-            plans: PlanBook,
-            now: int | None = None,
-            address: str | None = None,
-            limits: tuple[Limit, ...] = (),
+            self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
         ) -> Admission:
             await asyncio.sleep(self.slow)
-            return await super().admit(token, cost, plans, now, address)
+            return await super().admit(token, cost, plans, *more, **named)
 
     return Slow()
 

@@ -139,7 +139,7 @@ async def test_a_lease_that_is_recalled_before_its_grant_is_answered_ends_at_onc
     made = new_key()
     await store.insert(draft_of(made), None)
     holder = LeasingStore(store, LONGEST / SECOND)
-    granting = store.admit_leased
+    granting = store.admit
 
     async def recalled_meanwhile(*args: Any) -> Admission:
         admission = await granting(*args)
@@ -147,7 +147,7 @@ async def test_a_lease_that_is_recalled_before_its_grant_is_answered_ends_at_onc
             await holder._recalled("org_1")
         return admission
 
-    monkeypatch.setattr(store, "admit_leased", recalled_meanwhile)
+    monkeypatch.setattr(store, "admit", recalled_meanwhile)
     granted: list[Reservation] = []
     while not granted:
         admission = await holder.admit(token_of(made), 1, PLANS)

@@ -18,7 +18,6 @@ from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease
 from lockgate.core.ledger import Hit
 from lockgate.core.limit_windows import LimitWindows
-from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.core.reservations import Reservations
 from lockgate.core.sliding_window import Reading, State, Window, empty_state, hit, peek
@@ -51,6 +50,7 @@ class Mutant(MemoryByVerbs):
         self.states: dict[str, State] = {}
 
     admit = Store.admit
+    grants_leases = False
 
     def remove_keys(self, organization: str) -> None:
         """Remove all keys of an organization, under the lock."""
@@ -916,10 +916,10 @@ class ChargesElsewhere(Mutant):
         cost: int,
         plans: PlanBook,
         now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        *more: Any,
+        **named: Any,
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now, address)
+        admission = await super().admit(token, cost, plans, now, *more, **named)
         if admission.verdict is Verdict.ELSEWHERE and admission.key is not None:
             organization = admission.key.organization
             at = await self.now() if now is None else now
@@ -956,15 +956,9 @@ class RemembersAllowLists(Mutant):
         return None if key is None else key._replace(details=self.seen.get(handle, key.details))
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now, address)
+        admission = await super().admit(token, cost, plans, *more, **named)
         if admission.verdict is Verdict.ADMITTED and admission.key is not None:
             self.seen.setdefault(token.handle, admission.key.details)
         return admission
@@ -1029,16 +1023,8 @@ class BelievesDigests(Mutant):
 
     killed_by: ClassVar = {"K1"}
 
-    async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
-    ) -> Admission:
-        return await super().admit(Trusting(token), cost, plans, now, address)
+    async def admit(self, token: Token, *more: Any, **named: Any) -> Admission:
+        return await super().admit(Trusting(token), *more, **named)
 
 
 class SealsOnce(Mutant):
@@ -1058,15 +1044,9 @@ class SealsOnce(Mutant):
         return key._replace(seal=good.seal)
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now, address)
+        admission = await super().admit(token, cost, plans, *more, **named)
         if admission.verdict is Verdict.ADMITTED and admission.key is not None:
             self.good[token.handle] = admission.key
         return admission

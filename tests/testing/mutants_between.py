@@ -11,7 +11,6 @@ from lockgate.core.digests import Digest
 from lockgate.core.key_format import Token
 from lockgate.core.leases import Lease
 from lockgate.core.limit_windows import LimitWindows
-from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
@@ -34,13 +33,13 @@ class ExpiryByHost(Mutant):
         cost: int,
         plans: PlanBook,
         now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        *more: Any,
+        **named: Any,
     ) -> Admission:
         key = await self.find(token.handle)
         if now is None and key is not None and key.state(self.at(None) + AHEAD) is KeyState.EXPIRED:
             return Admission(Verdict.EXPIRED, key)
-        return await super().admit(token, cost, plans, now, address)
+        return await super().admit(token, cost, plans, now, *more, **named)
 
 
 class CensusByHost(Mutant):
@@ -168,15 +167,9 @@ class RemembersKeys(Mutant):
         return found
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now, address)
+        admission = await super().admit(token, cost, plans, *more, **named)
         if admission.key is not None and admission.verdict is Verdict.ADMITTED:
             self.good[token.handle] = admission.key
         return admission
@@ -201,24 +194,18 @@ class RemembersSecrets(Mutant):
         self.proven: dict[str, Digest] = {}
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
         row, proven = self._rows.get(token.handle), self.proven.get(token.handle)
         if row is None or proven is None:
-            admission = await super().admit(token, cost, plans, now, address)
+            admission = await super().admit(token, cost, plans, *more, **named)
             if admission.verdict is Verdict.ADMITTED and row is not None:
                 self.proven[token.handle] = Digest(*row[6:9])
             return admission
         sealed = proven.scheme, proven.value, proven.seal
         self._rows[token.handle] = (*row[:6], *sealed, *row[9:])
         try:
-            return await super().admit(token, cost, plans, now, address)
+            return await super().admit(token, cost, plans, *more, **named)
         finally:
             now_there = self._rows[token.handle]
             self._rows[token.handle] = (*now_there[:6], *row[6:9], *now_there[9:])
@@ -234,19 +221,13 @@ class RemembersStrangers(Mutant):
         self.strangers: set[str] = set()
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
         if token.handle not in self._rows:
             self.strangers.add(token.handle)
         if token.handle in self.strangers:
             return UNKNOWN
-        return await super().admit(token, cost, plans, now, address)
+        return await super().admit(token, cost, plans, *more, **named)
 
 
 class EpochOfClaims(Mutant):

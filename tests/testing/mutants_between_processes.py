@@ -21,7 +21,7 @@ LOCKED_VERBS: Final = (
     "hold(Settle)",
     "hold(Renew)",
     "hold(soft quota)",
-    "admit_leased",
+    "admit(lease)",
     "settle_leases",
     "acquire",
     "renew",
@@ -64,14 +64,15 @@ BRIEFLY: Final = 0.05
 _careless: Final = ContextVar("careless", default=False)
 
 
-def _has_quota(*arguments: Any) -> bool:
+def _has_quota(*arguments: Any, **_: Any) -> bool:
     return any(isinstance(one, LimitWindows | Settle) and any(one.quotas) for one in arguments)
 
 
 _CALLS: Final[dict[str, Callable[..., bool]]] = {
-    "": lambda *_: True,
-    "Settle)": lambda _, action, *__: isinstance(action, Settle),
-    "Renew)": lambda _, action, *__: isinstance(action, Renew),
+    "": lambda *_, **__: True,
+    "Settle)": lambda _, action, *__, **___: isinstance(action, Settle),
+    "Renew)": lambda _, action, *__, **___: isinstance(action, Renew),
+    "lease)": lambda *_, **options: "lease" in options,
     "soft quota)": _has_quota,
 }
 """Which calls of a verb have the mistake, by the end of the name of their race."""
@@ -100,7 +101,7 @@ def with_lock_of_the_process(race: str, path: str) -> Store:
 
     async def careless(self: Any, *arguments: Any, **options: Any) -> Any:
         with lock:
-            entered = _careless.set(is_meant(*arguments))
+            entered = _careless.set(is_meant(*arguments, **options))
             try:
                 return await getattr(RecordsByVerbs, verb)(self, *arguments, **options)
             finally:

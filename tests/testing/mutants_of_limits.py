@@ -279,16 +279,8 @@ class AdmitsWithoutLimits(LimitMutant):
 
     killed_by: ClassVar = {"W9", "W14"}
 
-    async def admit(
-        self,
-        token: Any,
-        cost: int,
-        plans: Any,
-        now: int | None = None,
-        address: str | None = None,
-        limits: Any = (),
-    ) -> Any:
-        return await super().admit(token, cost, plans, now, address)
+    async def admit(self, *asked: Any, limits: Any = (), **named: Any) -> Any:
+        return await super().admit(*asked[:5], **named)
 
 
 class ForgetsTheLimitsOfThePlan(LimitMutant):

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any, ClassVar
 from zlib import crc32
 
-from lockgate import Store
+from lockgate import MemoryStore
 from lockgate.core.ledger import Hit
 from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement, out
 from lockgate.core.reservations import Reservation
@@ -21,6 +21,7 @@ class LeaseMutant(Mutant):
     """Right until a subclass makes its mistake."""
 
     parts: ClassVar = ("quota_leases",)
+    grants_leases = True
 
     def out(self, organization: str) -> QuotaLeases:
         return self._windows._leases.get(organization, ())
@@ -30,12 +31,13 @@ class LeaseMutant(Mutant):
         if not leases:
             del self._windows._leases[organization]
 
-    async def admit_leased(
-        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any, **named: Any
+    async def admit(
+        self, *asked: Any, lease: LeaseRequest | None = None, **named: Any
     ) -> Admission:
-        settled = tuple(map(self.settled, lease.settled))
-        asked = lease._replace(settled=settled)
-        return await super().admit_leased(token, cost, plans, asked, *more, **named)
+        if lease is None:
+            return await super().admit(*asked, **named)
+        lease = lease._replace(settled=tuple(map(self.settled, lease.settled)))
+        return await MemoryStore.admit(self, *asked, lease=lease, **named)
 
     async def settle_leases(
         self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
@@ -50,10 +52,10 @@ class LeaseMutant(Mutant):
 class GrantsNoLease(LeaseMutant):
     killed_by: ClassVar = {"H5"}
 
-    async def admit_leased(
-        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any, **named: Any
+    async def admit(
+        self, *asked: Any, lease: LeaseRequest | None = None, **named: Any
     ) -> Admission:
-        return await Store.admit_leased(self, token, cost, plans, lease, *more, **named)
+        return await super().admit(*asked, **named)
 
 
 class HitsBesideLeases(LeaseMutant):
@@ -296,11 +298,13 @@ class RefusesBeyondTheFirstDeadline(LeaseMutant):
 class Granting(LeaseMutant):
     """Grants another lease than the rule does."""
 
-    async def admit_leased(
-        self, token: Any, cost: int, plans: Any, lease: LeaseRequest, *more: Any, **named: Any
+    async def admit(
+        self, *asked: Any, lease: LeaseRequest | None = None, **named: Any
     ) -> Admission:
-        answer = await super().admit_leased(token, cost, plans, lease, *more, **named)
-        other = self.other(answer, lease, more[0] if more else self.at(None))
+        answer = await super().admit(*asked, lease=lease, **named)
+        if lease is None:
+            return answer
+        other = self.other(answer, lease, asked[3] if len(asked) > 3 else self.at(None))
         if other == answer.lease:
             return answer
         assert answer.key is not None

@@ -17,7 +17,7 @@ class AnswersAtOnceWithoutAKey(Mutant):
     killed_by: ClassVar = {"K10"}
 
     async def admit(self, token: Token, *args: Any, **kwargs: Any) -> Admission:
-        if await self.find(token.handle) is None:
+        if "lease" not in kwargs and await self.find(token.handle) is None:
             return UNKNOWN
         return await super().admit(token, *args, **kwargs)
 
@@ -27,10 +27,10 @@ class AnswersAtOnceWithoutAKeyOrALease(Mutant):
 
     killed_by: ClassVar = {"K10"}
 
-    async def admit_leased(self, token: Token, *args: Any, **kwargs: Any) -> Admission:
-        if await self.find(token.handle) is None:
+    async def admit(self, token: Token, *args: Any, **kwargs: Any) -> Admission:
+        if "lease" in kwargs and await self.find(token.handle) is None:
             return UNKNOWN
-        return await super().admit_leased(token, *args, **kwargs)
+        return await super().admit(token, *args, **kwargs)
 
 
 class RemembersUnknownHandles(Mutant):

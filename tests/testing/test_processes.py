@@ -16,7 +16,6 @@ from lockgate import MemoryStore, PlanBook, Store, run
 from lockgate.core.api_keys import ApiKey, KeyDraft
 from lockgate.core.key_format import Token
 from lockgate.core.leases import TO_LIST
-from lockgate.core.limits import Limit
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
 from lockgate.stores.answers import Admission, Verdict
@@ -46,15 +45,9 @@ class RemembersKeys(RecordsByVerbs):
         self.good: dict[str, Admission] = {}
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
-        admission = await super().admit(token, cost, plans, now, address, limits)
+        admission = await super().admit(token, cost, plans, *more, **named)
         if admission.verdict is Verdict.ADMITTED:
             self.good[token.handle] = admission
         elif admission.verdict is Verdict.REVOKED:
@@ -70,15 +63,9 @@ class RemembersPlans(RecordsByVerbs):
         self.known: dict[str, Organization | None] = {}
 
     async def admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None = None,
-        address: str | None = None,
-        limits: tuple[Limit, ...] = (),
+        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
     ) -> Admission:
-        return await Store.admit(self, token, cost, plans, now, address)
+        return await Store.admit(self, token, cost, plans, *more, **named)
 
     async def organization(self, id: str) -> Organization | None:
         if id not in self.known:

@@ -25,7 +25,6 @@ from ..stores.base import Store
 from ..stores.cached.store import CachedStore
 from ..stores.resilience.deadlines import STARTING, within
 from ..stores.resilience.failures import kind_of
-from ..stores.resilience.wrapping import Wrapper
 from .output import json_option, print_json, print_table, progress
 from .settings import call, gate_of, gate_option, store_option
 
@@ -151,8 +150,7 @@ async def _clock(name: str, store: Store) -> list[Finding]:
 
 async def _write(name: str, store: Store, advice: list[str]) -> list[Finding]:
     """Count one unit for an organization of this check: on a full disk only writes fail."""
-    while isinstance(store, Wrapper):  # It would count in the process if the store refuses.
-        store = store.inner
+    store = store.innermost  # A wrapper would count in the process if the store refuses.
     if store.io == "none":
         return []
     known = len(advice)

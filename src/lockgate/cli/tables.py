@@ -8,7 +8,6 @@ from sqlalchemy.exc import DBAPIError
 from ..core.weak_secrets import refuse_malformed_url
 from ..errors import ConfigurationError
 from ..gate import Gate
-from ..stores.resilience.wrapping import Wrapper
 from ..stores.sql import SqlStore, schema
 from ..stores.sql.engines import blocking_engine, sqlite_file
 from ..stores.sql.error_hints import advice
@@ -33,9 +32,7 @@ def of_gate(gate: Gate) -> tuple[Engine, str]:
     Raises:
         ConfigurationError: the store is not in SQL.
     """
-    store = gate.store
-    while isinstance(store, Wrapper):  # Of a pair, this is the database.
-        store = store.inner
+    store = gate.store.innermost
     if not isinstance(store, SqlStore):
         raise ConfigurationError("The store of this gate is not in SQL, so it has no tables.")
     return store.command_engine(), store.prefix

@@ -5,8 +5,8 @@ operations on keys, accounts and plans that :class:`~lockgate.stores.directory.D
 
 KeyStore      read, commit, walk, now
 WindowStore   charge, whose action says what to do; recalls
-Store         admit and admit_leased, the verbs of requests; add_usage, add_history, history,
-              change_counter, freshness, warnings, watch, flush
+Store         admit, the verb of requests; add_usage, add_history, history, change_counter,
+              freshness, warnings, watch, flush
 
 All verbs are atomic: a caller never reads, decides and writes back.
 
@@ -123,12 +123,23 @@ class Store(Directory, WindowStore):
     """Whether the store keeps usage over time: it overrides :meth:`add_history` and
     :meth:`history`."""
     grants_leases: bool = False
-    """Whether the store grants quota leases: it overrides :meth:`admit_leased`."""
+    """Whether :meth:`admit` grants quota leases."""
     system: str = "other"
     """The kind of database, as OpenTelemetry's ``db.system.name`` calls it, for spans."""
     local_version: object = None
     """Identity token, replaced before a verb that changes keys or plans, or ends the sessions of an
     agent, returns; None if other processes can change them too."""
+
+    @property
+    def innermost(self) -> "Store":
+        """The store within all wrappers, which has no deadline; of a pair, the database."""
+        return self
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the latest call of a request to the :attr:`innermost` store failed, as far as a
+        wrapper around it knows."""
+        return False
 
     @urgent
     async def admit(
@@ -139,6 +150,7 @@ class Store(Directory, WindowStore):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
         """Verify a key, charge its organization's windows and count its usage (D19).
 
@@ -153,7 +165,14 @@ class Store(Directory, WindowStore):
         a store calls :meth:`Token.compare_with_dummy
         <lockgate.core.key_format.Token.compare_with_dummy>`.
 
-        The default calls the verbs above. Override it if the store can admit in one atomic step.
+        With ``lease`` the same step settles quota leases and grants one (D42), by the rule of
+        :mod:`lockgate.core.quota_leases`. Leases of the key's organization are settled if the
+        verdict is ADMITTED or LIMITED. A lease is granted with ADMITTED only, and never to a key
+        that is charged to named limits: :attr:`Admission.lease`. A call without a reply takes
+        effect once or not at all; a lease that it has granted stays out until its deadline.
+
+        The default calls the verbs above, and neither settles nor grants a lease. Override it if
+        the store can admit in one atomic step.
 
         Args:
             token: the presented key.
@@ -163,6 +182,7 @@ class Store(Directory, WindowStore):
             address: the client's whole address; None: not looked up.
             limits: the named limits of the rule, charged in the same step (D40); those of the plan
                 and of the key are charged with them (:func:`limits_of`).
+            lease: the leases to settle, and the one to grant; None: neither.
         """
         key = await self.find(token.handle)
         at = await self.now() if now is None else now
@@ -179,36 +199,6 @@ class Store(Directory, WindowStore):
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading, named)
-
-    @urgent
-    async def admit_leased(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
-    ) -> Admission:
-        """Do :meth:`admit`, settle leases and grant one, in one atomic step (D42).
-
-        By the rule of :mod:`lockgate.core.quota_leases`. Leases of the key's organization are
-        settled if the verdict is ADMITTED or LIMITED. A lease is granted with ADMITTED only, and
-        never to a key that is charged to named limits: :attr:`Admission.lease`. A call without a
-        reply takes effect once or not at all; a lease that it has granted stays out until its
-        deadline.
-
-        The default grants no lease, for a store that keeps none.
-
-        Args:
-            token: as for :meth:`admit`, like the others.
-            cost: units to take from each window.
-            plans: the plan book.
-            lease: the leases to settle, and the one to grant.
-            now: the instant in microseconds; None: the store's clock.
-            address: the client's whole address; None: not looked up.
-        """
-        return await self.admit(token, cost, plans, now, address)
 
     @abstractmethod
     async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:

@@ -302,9 +302,10 @@ class LeasingStore(Wrapper):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
-        if limits:
-            return await self.inner.admit(token, cost, plans, now, address, limits)
+        if limits or lease is not None:
+            return await self.inner.admit(token, cost, plans, now, address, limits, lease)
         known, at = self._of_handles.get(token.handle), self._clock()
         if known is None:
             admission = await self.inner.admit(token, cost, plans, now, address)
@@ -328,7 +329,7 @@ class LeasingStore(Wrapper):
                 self._verified(token.handle, leases, held, admission)
             return admission
         try:
-            admission = await self.inner.admit_leased(token, cost, plans, request, now, address)
+            admission = await self.inner.admit(token, cost, plans, now, address, (), request)
         finally:
             with self._lock:
                 leases.asking = False

@@ -283,31 +283,7 @@ def admit(
     now: int,
     address: str | None = None,
     limits: tuple[Limit, ...] = (),
-) -> tuple[Admission, World]:
-    return _admit(world, token, cost, plans, now, address, limits, None)
-
-
-def admit_leased(
-    world: World,
-    token: Token,
-    cost: int,
-    plans: PlanBook,
-    lease: LeaseRequest,
-    now: int,
-    address: str | None = None,
-) -> tuple[Admission, World]:
-    return _admit(world, token, cost, plans, now, address, (), lease)
-
-
-def _admit(
-    world: World,
-    token: Token,
-    cost: int,
-    plans: PlanBook,
-    now: int,
-    address: str | None,
-    limits: tuple[Limit, ...],
-    request: LeaseRequest | None,
+    lease: LeaseRequest | None = None,
 ) -> tuple[Admission, World]:
     key = world.keys.get(token.handle)
     if key is None or not token.accepts(key):
@@ -319,12 +295,12 @@ def _admit(
         return Admission(Verdict.ELSEWHERE, key), world
     plan = plans.plan_of(world.organizations.get(key.organization), now)
     named = limits_of(limits, plan, key, now)
-    hit = HitLeased(plan.windows, cost, request, named)
-    (reading, lease), world = charge(world, key.organization, hit, now)
+    hit = HitLeased(plan.windows, cost, lease, named)
+    (reading, granted), world = charge(world, key.organization, hit, now)
     if not reading.allowed:
         return Admission(Verdict.LIMITED, key, plan, reading, named), world
     key = _used(key, 1, now)
-    return Admission(Verdict.ADMITTED, key, plan, reading, named, lease), _with_key(world, key)
+    return Admission(Verdict.ADMITTED, key, plan, reading, named, granted), _with_key(world, key)
 
 
 def register(
@@ -464,7 +440,6 @@ VERBS: Final[Mapping[str, Callable[..., tuple[Any, World]]]] = {
     "organization": organization,
     "put_organization": put_organization,
     "admit": admit,
-    "admit_leased": admit_leased,
     "register": register,
     "account": account,
     "account_by_token": account_by_token,

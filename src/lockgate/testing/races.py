@@ -416,7 +416,7 @@ async def _busy(store: Store, rows: Rows) -> None:
 
 async def _grant(store: Store, rows: Rows, turn: int, index: int) -> Outcome:
     asked = LeaseRequest(_lease_id(turn, index), LEAST, LONGEST)
-    lease = (await store.admit_leased(rows.token, 1, _UNLIMITED, asked, rows.now)).lease
+    lease = (await store.admit(rows.token, 1, _UNLIMITED, rows.now, lease=asked)).lease
     return lease and lease.id
 
 
@@ -480,7 +480,7 @@ RACES: Final[Sequence[Race]] = (
     Race("hold(Settle)", "holds", "H3", _holds, _settle_hold, _hold_settled),
     Race("hold(Renew)", "holds", "H3", _holds, _renew_hold, _hold_renewed),
     Race("hold(soft quota)", "holds", "H3", _held_quotas, _settle_quota, _quotas_settled),
-    Race("admit_leased", "quota_leases", "H1", _busy, _grant, _granted),
+    Race("admit(lease)", "quota_leases", "H1", _busy, _grant, _granted),
     Race("settle_leases", "quota_leases", "H3", _grants, _settle, _settled),
     Race("acquire", "slots", "L1", _no_rows, _acquire, _one_wins),
     Race("release", "slots", "L5", _leases, _release, _one_wins),

@@ -557,7 +557,7 @@ class StoreMachine(RuleBasedStateMachine):
             units = 0  # The ids of leases are random: none comes twice.
         ended = () if settled is None else (self._settlement(settled, used),)
         request = LeaseRequest(LEASES[lease], units, span, ended)
-        self._call("admit_leased", self._mint.token(key), cost, plans, request, self.now)
+        self._call("admit", self._mint.token(key), cost, plans, self.now, lease=request)
         self._charge(draft.organization, LeasesOut())
 
     @precondition(needs("quota_leases"))

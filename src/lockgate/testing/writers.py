@@ -395,7 +395,7 @@ class _OfOthers:
             lambda turn: (turn,),
         )
         yield Writer(
-            *("admit_leased", "leases", "K4", self._lease),
+            *("admit(lease)", "leases", "K4", self._lease),
             (Read("quota_leases", self._leases), Read("leases_in_use", self._in_use)),
             lambda turn: [(_lease_id(turn), LEAST + turn)],
         )
@@ -444,7 +444,7 @@ class _OfOthers:
         """Get one lease, and settle that of the turn before."""
         settled = Settlement(_lease_id(turn - 1), ())
         asked = LeaseRequest(_lease_id(turn), LEAST + turn, LONGEST, (settled,))
-        admission = await store.admit_leased(self._token, 1, _UNLIMITED_PLANS, asked, self._now)
+        admission = await store.admit(self._token, 1, _UNLIMITED_PLANS, self._now, lease=asked)
         return admission.lease is not None
 
     async def _leases(self, store: Store) -> object:

@@ -311,7 +311,7 @@ def test_units_on_leases_are_explained_until_they_are_settled_or_the_last_lease_
     assert run(gate.explain("org_1")).leased is None
     for number, units, span in ((1, 4, 2 * SECOND), (2, 5, SECOND)):
         asked = LeaseRequest(f"{number:016x}", units, span)
-        assert run(store.admit_leased(token, 1, plans, asked, clock())).lease is not None
+        assert run(store.admit(token, 1, plans, clock(), lease=asked)).lease is not None
     found = run(gate.explain("org_1"))
     assert found.leased == LeasesExplanation(9, found.at + 2 * SECOND)
     assert (found.windows[0].used, found.windows[0].left) == (2, 898)
@@ -333,7 +333,7 @@ def test_a_request_that_lacks_units_on_leases_is_refused_until_the_first_lease_e
     gate = Gate(store, brand="acme", plans=plans, store_options=StoreOptions(clock=clock))
     key = run(gate.keys.create("org_1", "ci")).text
     asked = LeaseRequest("1" * 16, 9, SECOND)
-    admission = run(store.admit_leased(gate.format.parse(key), 888, plans, asked, clock()))
+    admission = run(store.admit(gate.format.parse(key), 888, plans, clock(), lease=asked))
     assert admission.lease is not None
     assert run(gate.explain("org_1", cost=3)).refused is None
     found = run(gate.explain("org_1", cost=4))

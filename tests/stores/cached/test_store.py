@@ -139,9 +139,9 @@ def test_d42_the_first_admission_of_a_key_settles_a_lease_and_gets_one(bench: Be
     run(bench.here.insert(draft_of(other), None))
     first, second = "0" * 16, "1" * 16
     asked = LeaseRequest(first, 10, LONGEST)
-    assert run(bench.here.admit_leased(token_of(bench.made), 1, WIDE, asked)).lease is not None
+    assert run(bench.here.admit(token_of(bench.made), 1, WIDE, lease=asked)).lease is not None
     asked = LeaseRequest(second, 10, LONGEST, (Settlement(first, ()),))
-    assert run(bench.here.admit_leased(token_of(other), 1, WIDE, asked)).lease is not None
+    assert run(bench.here.admit(token_of(other), 1, WIDE, lease=asked)).lease is not None
     assert [lease.id for lease in run(bench.here.charge("org_1", LeasesOut()))] == [second]
 
 
@@ -151,7 +151,7 @@ def test_k4_a_change_is_answered_once_the_leases_that_the_cache_granted_before_h
 ) -> None:
     bench.admit()
     asked = LeaseRequest("0" * 16, 10, LONGEST)
-    admission = run(bench.here.admit_leased(token_of(bench.made), 1, WIDE, asked))
+    admission = run(bench.here.admit(token_of(bench.made), 1, WIDE, lease=asked))
     assert admission.lease is not None
     process = bench.there.resilient(Events(None), LocalLimits("local", 1, Events(None)), 10)
     bench.processes.append(process)

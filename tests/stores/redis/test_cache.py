@@ -57,10 +57,10 @@ def test_a_copy_is_admitted_with_a_lease_D42(backend: Backend) -> None:
     key = draft_of(made).created(NOW)
     book = PlanBook([Plan("free", rpm=6_000, rph=6_000, rpd=6_000, concurrent=9)])
     asked = LeaseRequest(f"{1:016x}", 20, 1_000_000)
-    assert run(store.admit_leased(token_of(made), 1, book, asked, NOW)).verdict is Verdict.UNKNOWN
+    assert run(store.admit(token_of(made), 1, book, NOW, lease=asked)).verdict is Verdict.UNKNOWN
     fill_token = run(store.fill_token("org_1"))
     assert run(store.install(key, None, fill_token))
-    lease = run(store.admit_leased(token_of(made), 1, book, asked, NOW)).lease
+    lease = run(store.admit(token_of(made), 1, book, NOW, lease=asked)).lease
     assert lease is not None
     run(store.forget("org_1"))
     assert run(store.charge("org_1", LeasesOut(), NOW)) == (lease,)

@@ -361,13 +361,13 @@ def test_a_slot_that_is_half_moved_settles_leases_and_grants_none_D42(
     book = PlanBook([Plan("free", rpm=6_000, rph=6_000, rpd=6_000, concurrent=9)])
     run(store.insert(draft_of(made), None))
     first = LeaseRequest(f"{1:016x}", 20, 2_000_000)
-    lease = run(store.admit_leased(token_of(made), 1, book, first, NOW)).lease
+    lease = run(store.admit(token_of(made), 1, book, NOW, lease=first)).lease
     assert lease is not None
     moving(store, "org_1", store._names.place("org_1").windows)
     assert run(store.charge("org_1", LeasesOut(), NOW)) == (lease,)
     settled = (Settlement(lease.id, ((NOW, 4),)),)
     second = LeaseRequest(f"{2:016x}", 20, 2_000_000, settled)
-    admission = run(store.admit_leased(token_of(made), 1, book, second, NOW))
+    admission = run(store.admit(token_of(made), 1, book, NOW, lease=second))
     assert (admission.verdict, admission.lease) == (Verdict.ADMITTED, None)
     assert admission.reading is not None
     assert admission.reading.used == (6, 6, 6)

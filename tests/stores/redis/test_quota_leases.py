@@ -87,7 +87,7 @@ class Organization:
 
     def admit_leased(self, book: PlanBook, cost: int, now: int, asked: LeaseRequest) -> None:
         expected = self.apply(book.default.windows, cost, now, asked)
-        admission = run(self.store.admit_leased(token_of(self.key), cost, book, asked, now))
+        admission = run(self.store.admit(token_of(self.key), cost, book, now, lease=asked))
         assert (admission.reading, admission.lease) == expected
         verdict = Verdict.ADMITTED if expected[0].allowed else Verdict.LIMITED
         assert admission.verdict is verdict
@@ -378,7 +378,7 @@ def test_an_unknown_format_is_unreadable_D42(store: RedisStore) -> None:
     with redis.Redis(port=server("single").port) as client:
         client.setrange(name, 25, b"\x85")
     with pytest.raises(UnreadableState):
-        run(store.admit_leased(token_of(one.key), 1, BUSY, ask(20), NOW))
+        run(store.admit(token_of(one.key), 1, BUSY, NOW, lease=ask(20)))
     with pytest.raises(UnreadableState):
         run(store.charge(one.id, LeasesOut(), NOW))
     with pytest.raises(UnreadableState):
@@ -398,7 +398,7 @@ def test_a_revoked_or_expired_key_neither_settles_nor_gets_a_lease_D42(store: Re
             assert record is not None
             run(store.revoke_if_live(one.id, record.id, NOW))
         settle = ask(20, (asked.id, ()))
-        admission = run(store.admit_leased(token_of(key), 1, BUSY, settle, at))
+        admission = run(store.admit(token_of(key), 1, BUSY, at, lease=settle))
         assert (admission.verdict, admission.lease) == (verdict, None)
     assert [lease.id for lease in run(store.charge(one.id, LeasesOut(), NOW))] == [asked.id]
 
@@ -411,8 +411,8 @@ def test_a_stale_hint_and_an_ended_limit_do_not_lose_the_request_for_a_lease_D42
     run(store.admit(token_of(one.key), 1, BUSY, NOW))
     more = with_temporary({}, {"rpm": TemporaryLimit(9_000, NOW + MINUTE)})
     run(store.put_organization(Placed(one.id, "free", more)))
-    first = run(store.admit_leased(token_of(one.key), 1, BUSY, ask(20), NOW))
-    second = run(store.admit_leased(token_of(one.key), 1, BUSY, ask(20), NOW + MINUTE))
+    first = run(store.admit(token_of(one.key), 1, BUSY, NOW, lease=ask(20)))
+    second = run(store.admit(token_of(one.key), 1, BUSY, NOW + MINUTE, lease=ask(20)))
     assert first.lease is not None
     assert second.lease is not None
     assert second.plan == BUSY.default
@@ -423,7 +423,7 @@ def test_a_key_with_named_limits_settles_and_gets_no_lease_D42(store: RedisStore
     one, asked = Organization(store, WINDOWS), ask(20)
     one.admit_leased(BUSY, 1, NOW, asked)
     settle = ask(20, (asked.id, ((NOW + 1, 4),)))
-    admission = run(store.admit_leased(token_of(one.key), 1, book, settle, NOW + 2))
+    admission = run(store.admit(token_of(one.key), 1, book, NOW + 2, lease=settle))
     assert (admission.verdict, admission.lease) == (Verdict.ADMITTED, None)
     assert admission.reading is not None
     assert admission.reading.used == (6, 6, 6, 1)
@@ -432,7 +432,7 @@ def test_a_key_with_named_limits_settles_and_gets_no_lease_D42(store: RedisStore
 
 def test_leases_go_by_the_servers_clock_D42(store: RedisStore) -> None:
     one = Organization(store, WINDOWS)
-    admission = run(store.admit_leased(token_of(one.key), 1, BUSY, ask(20, span=2 * SECOND)))
+    admission = run(store.admit(token_of(one.key), 1, BUSY, lease=ask(20, span=2 * SECOND)))
     lease, reading = admission.lease, admission.reading
     assert lease is not None
     assert reading is not None
@@ -460,7 +460,7 @@ def test_a_lease_whose_reply_is_lost_is_granted_once_and_stays_out_D42() -> None
             expected, lease = one.apply(WINDOWS, 1, now + 2, lost)
             assert lease is not None
             proxy.cut_at = b"EVALSHA"
-            again = run(store.admit_leased(token_of(one.key), 1, BUSY, lost, now + 2))
+            again = run(store.admit(token_of(one.key), 1, BUSY, now + 2, lease=lost))
             assert again.verdict is Verdict.ADMITTED
             assert again.lease is None
             assert again.reading is not None
@@ -480,7 +480,7 @@ async def test_a_request_for_a_lease_that_may_be_forgotten_is_not_repeated_D42()
         await store.insert(draft_of(key), None)
         await store.admit(token_of(key), 1, BUSY)
         proxy.cut_at = b"EVALSHA"
-        calls = (store.admit_leased(token_of(key), 1, BUSY, ask(3)) for _ in range(40))
+        calls = (store.admit(token_of(key), 1, BUSY, lease=ask(3)) for _ in range(40))
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
         lost = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
         assert lost

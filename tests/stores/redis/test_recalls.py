@@ -165,7 +165,7 @@ def test_k4_a_change_notes_the_leases_that_were_out_at_it(verb: str, kind: str) 
     made = new_key()
     _, key = run(store.register(account("org_1"), draft_of(made)))
     request = LeaseRequest("0" * 16, 10, LONGEST)
-    lease = run(store.admit_leased(token_of(made), 1, PLANS, request)).lease
+    lease = run(store.admit(token_of(made), 1, PLANS, lease=request)).lease
     assert lease is not None
     with noted_leases() as noted:
         run(CHANGES[verb](store, key))

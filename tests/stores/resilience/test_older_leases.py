@@ -171,7 +171,7 @@ def test_a_revocation_has_its_result_if_the_store_dies_before_its_leases_have_en
         key = run(store.insert(draft_of(made), None))
         asked = LeaseRequest("0" * 16, 5, LONGEST)
         plans = PlanBook([Plan("free", 1_000, None, None, 1)])
-        admission = run(store.admit_leased(token_of(made), 1, plans, asked))
+        admission = run(store.admit(token_of(made), 1, plans, lease=asked))
         assert admission.lease is not None
         commit = inner.commit
 

@@ -309,7 +309,7 @@ async def test_k4_a_change_notes_the_leases_that_were_out_at_it(
     made = new_key()
     _, key = await asyncio.to_thread(run, sender.register(account("org_1"), draft_of(made)))
     store, request = opened(way, sender), LeaseRequest("0" * 16, 10, LONGEST)
-    lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
+    lease = (await store.admit(token_of(made), 1, PLANS, lease=request)).lease
     assert lease is not None
     with noted_leases() as noted:
         await CHANGES[verb](store, key)
@@ -331,7 +331,7 @@ async def test_k4_a_change_waits_for_no_lease_whose_settlement_waits(
     store, leases = opened(way, sender), list[Reservation]()
     for number in range(2):
         request = LeaseRequest(f"{number:016}", 10, LONGEST)
-        lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
+        lease = (await store.admit(token_of(made), 1, PLANS, lease=request)).lease
         assert lease is not None
         leases.append(lease)
     admin, table = BACKENDS["postgresql"].admin, sender.tables.organizations
@@ -360,7 +360,7 @@ async def test_another_database_tells_of_no_settlement_in_progress(
     made = new_key()
     await asyncio.to_thread(run, sender.insert(draft_of(made), None))
     store, request = opened(way, sender), LeaseRequest("0" * 16, 10, LONGEST)
-    lease = (await store.admit_leased(token_of(made), 1, PLANS, request)).lease
+    lease = (await store.admit(token_of(made), 1, PLANS, lease=request)).lease
     assert await store.charge("org_1", LeasesOut(in_use=True)) == (lease,)
     await store.close()
 

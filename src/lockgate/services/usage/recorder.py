@@ -20,8 +20,6 @@ from ...principal import Principal
 from ...stores.answers import HistoryOwner
 from ...stores.base import Store
 from ...stores.resilience.failures import is_outage, traceback_of
-from ...stores.resilience.store import ResilientStore
-from ...stores.resilience.wrapping import Wrapper
 from ...stores.runtime.background import BackgroundTask
 from ...stores.runtime.process_hooks import after_fork_in_child, at_process_end, own_lock
 from ...stores.usage_batches import BatchWriter
@@ -255,13 +253,9 @@ class UsageRecorder:
         store has been failing.
         """
         self._background.stop()
-        store = self._store
-        while isinstance(store, Wrapper):
-            if isinstance(store, ResilientStore) and store.breaker.failures:
-                return
-            store = store.inner
+        store = self._store.innermost
         # An async store's connections belong to event loops that have ended.
-        if store.io != "async":
+        if store.io != "async" and not self._store.is_failing:
             run(self._write(store))
 
     def _cut(self) -> Mapping[HistoryOwner, UsageHistory] | None:

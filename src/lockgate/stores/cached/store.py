@@ -29,7 +29,7 @@ from ..base import IoMode
 from ..resilience.deadlines import Patience, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
-from ..resilience.store import ResilientCache, ResilientPrimary, ResilientStore
+from ..resilience.store import ResilientCache, ResilientPrimary
 from ..resilience.wrapping import Wrapper
 from ..rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 from ..runtime.background import BackgroundTask
@@ -126,10 +126,7 @@ class CachedStore(Wrapper):
     ) -> Admission:
         local, asked_at = self._limits, monotonic()
         try:
-            if lease is not None:
-                admission = await self.cache.admit_leased(token, cost, plans, lease, now, address)
-            else:
-                admission = await self.cache.admit(token, cost, plans, now, address, limits)
+            admission = await self.cache.admit(token, cost, plans, now, address, limits, lease)
             if admission.verdict is Verdict.UNKNOWN:
                 with self._rest(asked_at):
                     asked = token, cost, plans, now, address, limits
@@ -149,17 +146,6 @@ class CachedStore(Wrapper):
             if self._background.due_by <= asked_at:
                 self._background.used()
         return admission
-
-    async def admit_leased(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
-    ) -> Admission:
-        return await self.admit(token, cost, plans, now, address, lease=lease)
 
     async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
         if is_of_slots(action):
@@ -240,13 +226,9 @@ class CachedStore(Wrapper):
         primary has been failing.
         """
         self._background.stop()
-        primary = self.primary
-        if isinstance(primary, ResilientStore):
-            if primary.breaker.failures:
-                return
-            primary = cast(PrimaryStore, primary.inner)
+        primary = self.innermost
         # An async store's connections belong to event loops that have ended.
-        if primary.io != "async":
+        if primary.io != "async" and not self.is_failing:
             run(self._usage.finish(primary))
 
     def cancel_waits(self) -> None:
@@ -286,10 +268,7 @@ class CachedStore(Wrapper):
             refused = await self.copies.fill(token)
             if refused is not None:
                 return refused
-            if lease is None:
-                admission = await self.cache.admit(token, cost, plans, now, address, limits)
-            else:
-                admission = await self.cache.admit_leased(token, cost, plans, lease, now, address)
+            admission = await self.cache.admit(token, cost, plans, now, address, limits, lease)
             if admission.verdict is not Verdict.UNKNOWN:
                 return admission
         # The key changes faster than it can be copied.

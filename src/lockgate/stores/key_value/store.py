@@ -39,29 +39,7 @@ class RecordStore(RecordKeys, Store):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
-    ) -> Admission:
-        return await self._admit(token, cost, plans, now, address, limits, None)
-
-    async def admit_leased(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
-    ) -> Admission:
-        return await self._admit(token, cost, plans, now, address, (), lease)
-
-    async def _admit(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        now: int | None,
-        address: str | None,
-        limits: tuple[Limit, ...],
-        lease: LeaseRequest | None,
+        lease: LeaseRequest | None = None,
     ) -> Admission:
         organization = await self._shelf.owner("key", token.handle)
         if organization is None:

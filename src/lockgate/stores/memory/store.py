@@ -121,7 +121,10 @@ class MemoryStore(Store):
         now: int | None = None,
         address: str | None = None,
         limits: tuple[Limit, ...] = (),
+        lease: LeaseRequest | None = None,
     ) -> Admission:
+        if lease is not None:
+            return self._admit_leased(token, cost, plans, now, address, limits, lease)
         handle = token.handle
         with self._lock:
             row = self._rows.get(handle)
@@ -172,14 +175,15 @@ class MemoryStore(Store):
         key = new_tuple(ApiKey, row + (requests, last_used_at))  # noqa: RUF005 - it goes by a list
         return new_tuple(Admission, (_ADMITTED, key, plan, reading, named, None))
 
-    async def admit_leased(
+    def _admit_leased(
         self,
         token: Token,
         cost: int,
         plans: PlanBook,
+        now: int | None,
+        address: str | None,
+        limits: tuple[Limit, ...],
         lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
     ) -> Admission:
         handle = token.handle
         with self._lock:
@@ -190,7 +194,7 @@ class MemoryStore(Store):
                 return refusal or UNKNOWN
             owner = key.organization
             plan = plans.plan_of(self._plan(owner), now)
-            named = limits_of((), plan, key, now)
+            named = limits_of(limits, plan, key, now)
             charge = HitLeased(plan.windows, cost, lease, named)
             reading, granted = self._windows.charge(owner, charge, named, now)
             if not reading.allowed:

@@ -74,7 +74,7 @@ class Admissions(Ledgers):
     _losses: LossReport
     _is_cluster: bool
 
-    async def admit(  # noqa: PLR0912, PLR0915 - each further coroutine costs a microsecond
+    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
         self,
         token: Token,
         cost: int,
@@ -84,7 +84,6 @@ class Admissions(Ledgers):
         limits: tuple[Limit, ...] = (),
         lease: LeaseRequest | None = None,
     ) -> Admission:
-        """Admit a request; with ``lease`` as :meth:`admit_leased` does."""
         key_hint = self._key_hints.get(token.handle)
         if key_hint is None or (
             token.sealed != key_hint.sealed and not token.accepts(key_hint.key())
@@ -144,17 +143,6 @@ class Admissions(Ledgers):
                 return outcome
             key_hint = outcome
         return UNKNOWN
-
-    async def admit_leased(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
-    ) -> Admission:
-        return await self.admit(token, cost, plans, now, address, lease=lease)
 
     async def _admit_again(
         self,

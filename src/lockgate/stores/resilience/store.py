@@ -133,6 +133,10 @@ class ResilientStore(Wrapper):
         self._tasks = Tasks()
         self._late = MinutelyLog()
 
+    @property
+    def is_failing(self) -> bool:
+        return self.breaker.failures > 0
+
     async def ready(self) -> None:
         """Prepare the store, even while its breaker is open: a start is no request."""
         with within(STARTING):
@@ -150,7 +154,7 @@ class ResilientStore(Wrapper):
         with within(_GRACE), suppress(Overdue):
             await self._reach(self.inner.close, (), {})
 
-    async def admit(  # noqa: PLR0912, PLR0915 - each further coroutine costs a microsecond
+    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
         self,
         token: Token,
         cost: int,
@@ -182,12 +186,9 @@ class ResilientStore(Wrapper):
             try:
                 if self._direct and lease is None:
                     admission = await self.inner.admit(token, cost, plans, now, address, limits)
-                elif lease is None:
-                    asked = token, cost, plans, now, address, limits
-                    admission = await self._reach(self.inner.admit, asked, {})
                 else:
-                    leased = token, cost, plans, lease, now, address
-                    admission = await self._reach(self.inner.admit_leased, leased, {})
+                    asked = token, cost, plans, now, address, limits, lease
+                    admission = await self._reach(self.inner.admit, asked, {})
             except BaseException as failure:
                 self._judge("admit", failure, trying, started_at, until)
                 raise
@@ -217,17 +218,6 @@ class ResilientStore(Wrapper):
         if self._metrics.times_calls:
             self._metrics.call(StoreCall(self.system, "admit", monotonic() - started_at))
         return admission
-
-    async def admit_leased(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
-    ) -> Admission:
-        return await self.admit(token, cost, plans, now, address, lease=lease)
 
     async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
         asked: object = action

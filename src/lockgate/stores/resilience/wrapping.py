@@ -32,6 +32,14 @@ class Wrapper(Store):
         self.grants_leases = inner.grants_leases
         self.system = inner.system
 
+    @property
+    def innermost(self) -> Store:
+        return self.inner.innermost
+
+    @property
+    def is_failing(self) -> bool:
+        return self.inner.is_failing
+
     def pass_on(
         self, verb: str, urgent: bool, /, *args: Any, **kwargs: Any
     ) -> Coroutine[Any, Any, Any]:
@@ -48,7 +56,6 @@ class Wrapper(Store):
 
     now = passed(Store.now)
     admit = passed(Store.admit)
-    admit_leased = passed(Store.admit_leased)
     change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
     warnings = passed(Store.warnings)

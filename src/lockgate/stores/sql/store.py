@@ -261,17 +261,6 @@ class SqlStore(PrimaryStore):
                 raise outcome
             self._key_hints.pop(token.handle, None)  # It has changed.
 
-    async def admit_leased(
-        self,
-        token: Token,
-        cost: int,
-        plans: PlanBook,
-        lease: LeaseRequest,
-        now: int | None = None,
-        address: str | None = None,
-    ) -> Admission:
-        return await self.admit(token, cost, plans, now, address, lease=lease)
-
     async def recalls(self) -> AsyncGenerator[str | None]:
         passed = self._recalls
 

@@ -46,7 +46,7 @@ async def an_unknown_handle_costs_the_comparison_of_a_wrong_secret(crowd: Caller
 
     async def leased(token: Token, number: int) -> Admission:
         asked = LeaseRequest(f"{number:016x}", 9, SECOND)
-        return await store.admit_leased(token, 1, _PLANS, asked, NOW)
+        return await store.admit(token, 1, _PLANS, NOW, lease=asked)
 
     for what, key in (("a wrong secret", wrong), ("a removed key", removed), ("no key", unknown)):
         for admit in (plainly, leased):

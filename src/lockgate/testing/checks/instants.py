@@ -11,7 +11,6 @@ from ...core.key_format import Token
 from ...core.plans import Organization
 from ...stores.answers import Verdict
 from ...stores.base import PAGE_AT_MOST, Store
-from ...stores.resilience.wrapping import Wrapper
 from ..factories import book
 from .callers import Callers
 from .check import Check, crowded
@@ -29,7 +28,7 @@ async def no_admission_has_a_later_instant_than_the_end_of_its_key(crowd: Caller
     An admission that is composed of calls finds its key in one and is charged in another, and a
     wrapper may have its keys in one store and be charged in another: there is no single instant.
     """
-    if type(crowd.store).admit is Store.admit or isinstance(crowd.store, Wrapper):
+    if type(crowd.store).admit is Store.admit or crowd.store.innermost is not crowd.store:
         return
     for turn in range(3 * _ROUNDS):
         organization, made = f"org_{turn}", crowd.factory.key()

@@ -66,7 +66,7 @@ async def _fill(store: Store, now: int, organization: str = "org_1") -> None:
 @alone("H1", "quota_leases")
 async def leased_units_are_counted_in_full(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     await store.charge("org_1", LeasesOut(), NOW)
     await store.charge("org_1", Peek(WINDOWS), NOW)
     await _fill(store, NOW + SECOND - 1)
@@ -77,7 +77,7 @@ async def leased_units_are_counted_in_full(store: Store, factory: Factory) -> No
 @alone("H2", "quota_leases")
 async def a_lease_is_used_in_full_at_its_deadline(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     await store.charge("org_1", Peek(WINDOWS), NOW + SECOND)
     await store.charge("org_1", LeasesOut(), NOW + SECOND - 1)
     await store.charge("org_1", LeasesOut(), NOW + SECOND)
@@ -93,8 +93,8 @@ async def an_unsettled_lease_stays_listed_after_its_deadline(
     store: Store, factory: Factory
 ) -> None:
     token, ended = factory.token(await new_key(store, factory)), NOW + SECOND
-    await store.admit_leased(token, 1, BOOK, ask(1, 5), NOW)
-    await store.admit_leased(token, 1, BOOK, ask(2, 5), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1, 5))
+    await store.admit(token, 1, BOOK, NOW, lease=ask(2, 5))
     await store.charge("org_1", LeasesOut(), ended + LONGEST - 1)
     await store.charge("org_1", Hit(WINDOWS, 1), ended)
     await store.charge("org_1", LeasesOut(), ended)
@@ -108,7 +108,7 @@ async def an_unsettled_lease_stays_listed_after_its_deadline(
 async def a_lease_is_in_use_until_it_is_settled(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     for number in (1, 2):
-        await store.admit_leased(token, 1, BOOK, ask(number, 5), NOW)
+        await store.admit(token, 1, BOOK, NOW, lease=ask(number, 5))
     await store.charge("org_1", LeasesOut(in_use=True), NOW)
     await store.charge("org_1", LeasesOut(in_use=True), NOW + SECOND)
     await store.charge("org_1", settling(WINDOWS, [used(1)]), NOW)
@@ -127,13 +127,13 @@ async def leases_are_listed_in_the_order_of_their_grants(store: Store, factory: 
         (7, 7, LONGEST, -SECOND // 4),
         (1, 3, SECOND // 4, 9),
     ):
-        await store.admit_leased(token, 1, UNLIMITED, ask(number, units, span=span), NOW + step)
+        await store.admit(token, 1, UNLIMITED, NOW + step, lease=ask(number, units, span=span))
     for later in (9, SECOND // 4 + 9, SECOND):  # The last of them is the first to end.
         await store.charge("org_1", LeasesOut(), NOW + later)
         await store.charge("org_1", LeasesOut(in_use=True), NOW + later)
     await store.charge("org_1", Hit(OPEN.windows, 1), NOW + SECOND)
     await store.charge("org_1", settling(OPEN.windows, [used(2)]), NOW + SECOND)
-    await store.admit_leased(token, 1, UNLIMITED, ask(2, 3), NOW + SECOND)
+    await store.admit(token, 1, UNLIMITED, NOW + SECOND, lease=ask(2, 3))
     await store.charge("org_1", LeasesOut(), NOW + SECOND)
     await store.charge("org_1", LeasesOut(in_use=True), NOW + SECOND)
 
@@ -183,7 +183,7 @@ async def _change(crowd: Callers, organization: str, number: int) -> str:
     draft = factory.draft(organization, key=made)
     await store.register(factory.account(organization), draft, NOW)
     key = draft.created(NOW)
-    await store.admit_leased(factory.token(made), 1, UNLIMITED, ask(number), NOW)
+    await store.admit(factory.token(made), 1, UNLIMITED, NOW, lease=ask(number))
     # The key was used meanwhile, which no change compares.
     changes: dict[str, Callable[[], Awaitable[object]]] = {
         "revoke_if_live": lambda: store.revoke_if_live(organization, key.id, NOW),
@@ -204,7 +204,7 @@ async def _change(crowd: Callers, organization: str, number: int) -> str:
 @alone("H4", "quota_leases")
 async def units_that_were_not_used_are_free_at_once(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     await store.charge("org_1", Hit(WINDOWS, 489), NOW)
     await store.charge("org_1", settling(WINDOWS, [used(1, (NOW + 5, 4))]), NOW + 9)
     await store.charge("org_1", LeasesOut(), NOW + 9)
@@ -215,7 +215,7 @@ async def units_that_were_not_used_are_free_at_once(store: Store, factory: Facto
 @alone("H1", "quota_leases")
 async def used_units_are_counted_from_their_instants(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     stamps = (NOW + 100, 2), (NOW + 200, 3), (NOW + HOUR, 1)
     await store.charge("org_1", settling(WINDOWS, [used(1, *stamps)]), NOW + 300)
     for later in (99, 100, 199, 200, 299, 300):
@@ -225,21 +225,21 @@ async def used_units_are_counted_from_their_instants(store: Store, factory: Fact
 @alone("H3", "quota_leases")
 async def a_lease_is_settled_once(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     ended = used(1, (NOW + 1, 4))
     for _ in range(2):
         await store.charge("org_1", settling(WINDOWS, [ended, used(2, (NOW, 9))]), NOW + 2)
         await store.charge("org_1", Peek(WINDOWS), NOW + 2)
-        await store.admit_leased(token, 1, BOOK, ask(3, 0, ended), NOW + 3)
+        await store.admit(token, 1, BOOK, NOW + 3, lease=ask(3, 0, ended))
     await store.charge("org_1", LeasesOut(), NOW + 3)
 
 
 @alone("H3", "quota_leases")
 async def a_lease_is_settled_with_an_admission_or_a_refusal(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
-    await store.admit_leased(token, 1, BOOK, ask(2, _SHARE, used(1, (NOW, 3))), NOW + 1)
-    await store.admit_leased(token, 496, BOOK, ask(3, _SHARE, used(2, (NOW + 1, 1))), NOW + 2)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
+    await store.admit(token, 1, BOOK, NOW + 1, lease=ask(2, _SHARE, used(1, (NOW, 3))))
+    await store.admit(token, 496, BOOK, NOW + 2, lease=ask(3, _SHARE, used(2, (NOW + 1, 1))))
     await store.charge("org_1", LeasesOut(), NOW + 2)
     await store.charge("org_1", Peek(WINDOWS), NOW + 2)
 
@@ -247,11 +247,11 @@ async def a_lease_is_settled_with_an_admission_or_a_refusal(store: Store, factor
 @alone("W11", "quota_leases")
 async def leases_survive_a_clock_that_steps_back(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     for step in (-HOUR, SECOND - 1 - HOUR, SECOND - HOUR):
         await store.charge("org_1", LeasesOut(), NOW + step)
         await store.charge("org_1", Hit(WINDOWS, 1), NOW + step)
-    await store.admit_leased(token, 1, BOOK, ask(2), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(2))
     await store.charge("org_1", settling(WINDOWS, [used(2, (NOW, 5))]), NOW - HOUR)
     for later in (-HOUR, MINUTE - HOUR - 1, MINUTE - HOUR, 0, MINUTE):
         await store.charge("org_1", Peek(WINDOWS), NOW + later)
@@ -262,11 +262,11 @@ async def few_units_are_out_on_leases(store: Store, factory: Factory) -> None:
     """At most 2 % of each limit, at least 3 units, and half of a fair share near a limit."""
     token = factory.token(await new_key(store, factory))
     for step, units in enumerate((2, 4, 3, 10, 10)):
-        await store.admit_leased(token, 1, BOOK, ask(step, units), NOW)
+        await store.admit(token, 1, BOOK, NOW, lease=ask(step, units))
     await store.charge("org_1", LeasesOut(), NOW)
     await store.charge("org_1", settling(WINDOWS, [used(1), used(2)]), NOW)
     for step, cost in enumerate((468, 6, 9, 1)):
-        await store.admit_leased(token, cost, BOOK, ask(10 + step), NOW)
+        await store.admit(token, cost, BOOK, NOW, lease=ask(10 + step))
         await store.charge("org_1", settling(WINDOWS, [used(3)]), NOW)
 
 
@@ -278,14 +278,14 @@ async def each_window_bounds_a_lease(store: Store, factory: Factory) -> None:
     ):
         plan = Plan("busy", rpm=rpm, rph=rph, rpd=rpd, concurrent=None)
         plans = PlanBook([plan], custom=(), default="busy")
-        await store.admit_leased(token, 1, plans, ask(step, 1_000), NOW + 2 * step * SECOND)
+        await store.admit(token, 1, plans, NOW + 2 * step * SECOND, lease=ask(step, 1_000))
 
 
 @alone("H5", "quota_leases")
 async def a_plan_without_limits_grants_leases(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
     for step in range(LEASES_AT_MOST + 1):
-        await store.admit_leased(token, 1, UNLIMITED, ask(step, 2**53, span=LONGEST), NOW)
+        await store.admit(token, 1, UNLIMITED, NOW, lease=ask(step, 2**53, span=LONGEST))
     await store.charge("org_1", LeasesOut(), NOW)
     await store.charge("org_1", settling(OPEN.windows, [used(3, (NOW, 7))]), NOW)
     await store.charge("org_1", Peek(OPEN.windows), NOW)
@@ -300,13 +300,13 @@ async def a_call_that_is_not_admitted_gets_no_lease(store: Store, factory: Facto
     await store.insert(factory.draft(key=expired, lifetime=1), None, NOW)
     await store.insert(factory.draft(key=elsewhere, details=here), None, NOW)
     await store.revoke_if_live("org_1", gone.id, NOW)
-    await store.admit_leased(factory.token(full), 501, BOOK, ask(1), NOW + 1)
+    await store.admit(factory.token(full), 501, BOOK, NOW + 1, lease=ask(1))
     for key in (revoked, expired, unknown, elsewhere):
-        await store.admit_leased(factory.token(key), 1, BOOK, ask(2), NOW + 1)
-    await store.admit_leased(factory.token(elsewhere), 1, BOOK, ask(3), NOW + 1, "198.51.100.7")
+        await store.admit(factory.token(key), 1, BOOK, NOW + 1, lease=ask(2))
+    await store.admit(factory.token(elsewhere), 1, BOOK, NOW + 1, "198.51.100.7", lease=ask(3))
     await store.charge("org_1", LeasesOut(), NOW + 1)
-    await store.admit_leased(factory.token(elsewhere), 1, BOOK, ask(4), NOW + 1, "192.0.2.7")
-    await store.admit_leased(factory.token(revoked), 1, BOOK, ask(5, 9, used(4)), NOW + 2)
+    await store.admit(factory.token(elsewhere), 1, BOOK, NOW + 1, "192.0.2.7", lease=ask(4))
+    await store.admit(factory.token(revoked), 1, BOOK, NOW + 2, lease=ask(5, 9, used(4)))
     await store.charge("org_1", LeasesOut(), NOW + 2)
 
 
@@ -318,9 +318,11 @@ async def a_key_with_named_limits_gets_no_lease(store: Store, factory: Factory) 
     await store.insert(factory.draft(key=own, details=details), None, NOW)
     plan = replace(BUSY, limits=(Limit("of-it", "9/hour"),))
     limited = PlanBook([plan], custom=(), default="busy")
-    await store.admit_leased(factory.token(plain), 1, BOOK, ask(1), NOW)
-    await store.admit_leased(factory.token(own), 1, BOOK, ask(2, 9, used(1, (NOW, 2))), NOW)
-    await store.admit_leased(factory.token(plain), 1, limited, ask(3), NOW)
+    await store.admit(factory.token(plain), 1, BOOK, NOW, lease=ask(1))
+    await store.admit(factory.token(own), 1, BOOK, NOW, lease=ask(2, 9, used(1, (NOW, 2))))
+    await store.admit(factory.token(plain), 1, limited, NOW, lease=ask(3))
+    of_rule = Limit("of-a-rule", "9/minute", by="key")
+    await store.admit(factory.token(plain), 1, BOOK, NOW, limits=(of_rule,), lease=ask(4))
     await store.charge("org_1", LeasesOut(), NOW)
     await store.charge("org_1", Peek(WINDOWS), NOW)
 
@@ -329,7 +331,7 @@ async def a_key_with_named_limits_gets_no_lease(store: Store, factory: Factory) 
 async def organizations_have_leases_of_their_own(store: Store, factory: Factory) -> None:
     for step, organization in enumerate(HOSTILE):
         token = factory.token(await new_key(store, factory, organization))
-        await store.admit_leased(token, 1, BOOK, ask(step % 2, 3 + step % 8), NOW)
+        await store.admit(token, 1, BOOK, NOW, lease=ask(step % 2, 3 + step % 8))
     await store.charge(HOSTILE[0], settling(WINDOWS, [used(0), used(1)]), NOW)
     for organization in HOSTILE:
         await store.charge(organization, LeasesOut(), NOW)
@@ -339,7 +341,7 @@ async def organizations_have_leases_of_their_own(store: Store, factory: Factory)
 @alone("W2", "quota_leases")
 async def a_reset_keeps_leases(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 300, BOOK, ask(1), NOW)
+    await store.admit(token, 300, BOOK, NOW, lease=ask(1))
     await store.charge("org_1", Reset())
     await store.charge("org_1", LeasesOut(), NOW)
     await store.charge("org_1", Peek(WINDOWS), NOW)
@@ -353,12 +355,12 @@ async def a_reset_keeps_leases(store: Store, factory: Factory) -> None:
 @alone("W6", "quota_leases")
 async def a_refusal_holds_until_the_first_lease_ends(store: Store, factory: Factory) -> None:
     token, named = factory.token(await new_key(store, factory)), bound((Limit("n", "9/hour"),), "")
-    await store.admit_leased(token, 1, BOOK, ask(1, 4, span=LONGEST), NOW)
-    await store.admit_leased(token, 1, BOOK, ask(2, 4), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1, 4, span=LONGEST))
+    await store.admit(token, 1, BOOK, NOW, lease=ask(2, 4))
     await store.charge("org_1", Hit(WINDOWS, 490), NOW)
     await store.charge("org_1", Hit(WINDOWS, 1), NOW + 1)
     await store.admit(token, 2, BOOK, NOW + 1)
-    await store.admit_leased(token, 2, BOOK, ask(3), NOW + 1)
+    await store.admit(token, 2, BOOK, NOW + 1, lease=ask(3))
     await store.charge("org_1", Hit(WINDOWS, 1, named), NOW + 1)
     await store.charge("org_1", Hit((), 10, named), NOW + 1)
     await store.charge("org_1", Hit(WINDOWS, 1), NOW + SECOND)
@@ -368,7 +370,7 @@ async def a_refusal_holds_until_the_first_lease_ends(store: Store, factory: Fact
 async def named_limits_are_charged_beside_leases(store: Store, factory: Factory) -> None:
     token, rule = factory.token(await new_key(store, factory)), Limit("of-rule", "495/hour")
     named = bound((rule,), "")
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     for cost in (490, 480, 9, 1):
         await store.admit(token, cost, BOOK, NOW + 1, None, (rule,))
         await store.charge("org_1", Peek(WINDOWS, named), NOW + 1)
@@ -381,11 +383,11 @@ async def named_limits_are_charged_beside_leases(store: Store, factory: Factory)
 @alone("W13", "quota_leases")
 async def leases_count_under_another_plan(store: Store, factory: Factory) -> None:
     token = factory.token(await new_key(store, factory))
-    await store.admit_leased(token, 1, BOOK, ask(1), NOW)
+    await store.admit(token, 1, BOOK, NOW, lease=ask(1))
     for plan in (replace(BUSY, rpm=12), replace(BUSY, rpm=5), OPEN, BUSY):
         plans = PlanBook([plan], custom=(), default=plan.name)
         await store.admit(token, 1, plans, NOW + 1)
-        await store.admit_leased(token, 1, plans, ask(2, 3), NOW + 1)
+        await store.admit(token, 1, plans, NOW + 1, lease=ask(2, 3))
     await store.charge("org_1", Peek(WINDOWS), NOW + SECOND)
 
 
@@ -393,7 +395,7 @@ async def leases_count_under_another_plan(store: Store, factory: Factory) -> Non
 async def a_store_that_grants_leases_tells_so(crowd: Callers) -> None:
     """A store that grants none admits as ever, and settles what it does not know."""
     store, token = crowd.store, crowd.factory.token(await new_key(crowd.store, crowd.factory))
-    admission = await store.admit_leased(token, 1, UNLIMITED, ask(1), NOW)
+    admission = await store.admit(token, 1, UNLIMITED, NOW, lease=ask(1))
     crowd.see(admission.verdict is Verdict.ADMITTED, "A key that asks for a lease is refused.")
     told = "set grants_leases of its class" if admission.lease else "its grants_leases is true"
     granted = admission.lease is not None
@@ -412,7 +414,7 @@ async def callers_at_once_share_the_units_of_leases(crowd: Callers) -> None:
         counted, leased = 0, list[Reservation]()
         for step in range(3):
             asked = ask(10 * index + step, 3)
-            admission = await store.admit_leased(token, 7, BOOK, asked, NOW)
+            admission = await store.admit(token, 7, BOOK, NOW, lease=asked)
             counted += 7 * (admission.verdict is Verdict.ADMITTED)
             leased += [admission.lease] if admission.lease else []
         counted += await _settled(store, leased[:1])
@@ -445,7 +447,7 @@ async def overlapping_leases_are_linearizable(crowd: Callers) -> None:
 
     async def work(store: Store, index: int) -> None:
         asked = ask(index, 4, used((index + 1) % 4, (NOW, 2)))
-        await store.admit_leased(token, 1, BOOK, asked, NOW)
+        await store.admit(token, 1, BOOK, NOW, lease=asked)
         await store.charge("org_1", settling(WINDOWS, [used(index, (NOW, 1))]), NOW + 1)
         await store.charge("org_1", LeasesOut(), NOW + 1)
 

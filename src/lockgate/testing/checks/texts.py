@@ -116,7 +116,7 @@ async def ids_that_look_alike_have_separate_leases(store: Store, factory: Factor
         key = factory.key()
         await store.insert(factory.draft(id, key=key), None, NOW)
         asked = LeaseRequest(_LEASE, index + LEAST, SECOND)
-        await store.admit_leased(factory.token(key), 1, plans, asked, NOW)
+        await store.admit(factory.token(key), 1, plans, NOW, lease=asked)
     for id in SEPARATED[::5]:
         await store.charge(id, settling(plan.windows, [Settlement(_LEASE, ())]), NOW)
     for id in SEPARATED:
