@@ -62,7 +62,8 @@ class Event(NamedTuple):
     ``revoked``, ``token_kept``), ``account_removed`` (``organization``), ``billing_failed``
     (``organization``, ``error``), ``approval_failed`` (``error``), ``registrations_exhausted``
     (``limit``, of the whole service), ``registration_refused``,
-    ``sign_in_refused`` and ``claim_refused`` (``code``, ``address``).
+    ``sign_in_refused`` and ``claim_refused`` (``code``, ``address``). Of a dashboard:
+    ``names_failed`` (``error``).
     """
 
     name: str

@@ -223,7 +223,7 @@ def test_an_operator_explains_a_refusal_and_raises_the_limit(
     assert found
     browser.show_at(360, dark=True)
     person = Person(browser, demo)
-    person.press("operator", "Find an organization by a part of its ID")
+    person.press("operator", "Find an organization by a part of its name or ID")
     person.fill("text", found[0])
     person.press("Search", found[0])
     person.press(found[0], "The next request")

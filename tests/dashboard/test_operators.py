@@ -10,13 +10,17 @@ from urllib.parse import quote
 
 import pytest
 
-from lockgate import run
+from lockgate import Gate, run
 from lockgate.core.ledger import LeasesOut
 from lockgate.core.reservations import Reservation
+from lockgate.core.usage_history import UsageHistory
 from lockgate.sessions import Session
+from lockgate.stores.answers import HistoryOwner, UnreadableState
+from lockgate.testing import HandClock
 from lockgate.web.request import RequestView
 
-from .consoles import ADA, AT, PLACES, Console, on_starlette
+from .consoles import ADA, AT, PLACES, Console, make_gate, on_starlette
+from .robots import make_gate_with_agents
 
 MARKUP = "\"'><script>alert(1)</script>{{7*7}}<img src=x onerror=alert(1)>"
 ROOT = Session(None, "root", "root@example.com")
@@ -271,3 +275,124 @@ def test_the_function_may_await_under_asgi() -> None:
         person.sign_in(ROOT)
         person.get("/operator")
         assert person.client.get(f"{AT}/operator/organization?id=").status_code == 404
+
+
+def refused(person: Console, organization: str, times: int) -> None:
+    """Have requests of an organization refused, for their scope."""
+    key = run(person.gate.keys.create(organization, "lacking", ["jobs:read"])).text
+    for _ in range(times):
+        assert person.status_with(key) == 403
+
+
+def shown(page: Any) -> list[str]:
+    """The organizations of a list, in its order."""
+    return re.findall(r'scope="row"><a href="[^"]+">([^<]+)</a>', page.html)
+
+
+@pytest.mark.parametrize("place", ["starlette", "flask"])
+def test_operators_see_the_refusals_of_a_day_and_the_most_refused_first(place: str) -> None:
+    with PLACES[place](operator=operates) as person:
+        for id, times in (("org_few", 1), ("org_none", 0), ("org_many", 3)):
+            refused(person, id, times)
+        person.sign_in(ROOT)
+        page = person.get("/operator")
+        page.sees("Refused in 24 h", "Most refused")
+        assert {*shown(page)} == {"org_few", "org_none", "org_many"}
+        numbers = dict(
+            re.findall(r'">(org_\w+)</a>.*?data-name="Refused in 24 h">(\d+)<', page.html)
+        )
+        assert numbers == {"org_few": "1", "org_none": "0", "org_many": "3"}
+        page = person.get("/operator?sort=refused")
+        assert shown(page) == ["org_many", "org_few"]
+        assert page.html.count('aria-sort="descending"') == 1
+        page.sees("Those of 3 organizations whose requests were refused")
+        for other in ("", "id", "refused%22%3E%3Cscript%3E", "refused&sort=refused"):
+            page = person.get(f"/operator?sort={other}")
+            assert len(shown(page)) == 3 and "aria-sort" not in page.html
+        found = as_operator(person, "/operator", {"text": "org_many"}, 200)
+        assert re.search(r'data-name="Refused in 24 h">3<', found.html)
+
+
+def test_the_refusals_of_a_day_ago_are_not_counted() -> None:
+    clock = HandClock()
+    with on_starlette(lambda origin: make_gate(origin, clock=clock), operator=operates) as person:
+        refused(person, "org_1", 2)
+        run(person.gate.flush())
+        clock.move(25 * 3600)
+        person.sign_in(ROOT)
+        person.get("/operator?sort=refused").sees("No request of 1 organizations was refused")
+        assert 'data-name="Refused in 24 h">0<' in person.get("/operator").html
+
+
+def test_a_gate_that_keeps_no_usage_has_no_refusals_in_the_list() -> None:
+    def make(origin: str) -> Gate:
+        return make_gate(origin, usage_history=None)
+
+    with on_starlette(make, operator=operates) as person:
+        refused(person, "org_1", 1)
+        person.sign_in(ROOT)
+        for path in ("/operator", "/operator?sort=refused"):
+            page = person.get(path)
+            assert "Refused" not in page.text and "refused" not in page.text
+            assert shown(page) == ["org_1"]
+
+
+@pytest.mark.parametrize(("query", "most"), [("", 50), ("?sort=refused", 200)])
+def test_a_list_of_organizations_reads_a_bounded_number_of_histories_G10(
+    monkeypatch: pytest.MonkeyPatch, query: str, most: int
+) -> None:
+    read: list[str] = []
+    with on_starlette(operator=operates) as person:
+        for number in range(210):
+            run(person.gate.organizations.place(f"org_{number:03}", "free"))
+        history = person.gate.store.history
+
+        async def counted(owner: HistoryOwner) -> UsageHistory:
+            read.append(owner.organization)
+            return await history(owner)
+
+        monkeypatch.setattr(person.gate.store, "history", counted)
+        person.sign_in(ROOT)
+        page = person.get(f"/operator{query}")
+        assert 0 < len(read) <= most
+        (following,) = re.findall(r'rel="next" href="/settings([^"]+)"', page.html)
+        assert ("sort=refused" in following) is bool(query)
+        person.get(unescape(following))
+        assert len({*read}) == len(read) > most
+
+
+def test_an_unreadable_history_leaves_the_list_of_organizations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def unreadable(owner: HistoryOwner) -> UsageHistory:
+        raise UnreadableState(owner.organization, "its history")
+
+    with on_starlette(operator=operates) as person:
+        run(person.gate.keys.create("org_1", "a key"))
+        monkeypatch.setattr(person.gate.store, "history", unreadable)
+        person.sign_in(ROOT)
+        assert 'data-name="Refused in 24 h">\N{EN DASH}<' in person.get("/operator").html
+
+
+TABS = re.compile(r'<a href="/settings/(\w+)"(?: aria-current="page")?>')
+
+
+def tabs(page: Any) -> list[str]:
+    (nav,) = re.findall(r'<nav aria-label="Sections">.*?</nav>', page.html, re.DOTALL)
+    return TABS.findall(nav)
+
+
+@pytest.mark.parametrize("make", [make_gate, make_gate_with_agents])
+def test_an_operator_without_an_organization_has_no_tabs_of_one(make: Any) -> None:
+    with on_starlette(make, operator=operates) as person:
+        person.sign_in(ROOT)
+        for path in ("/operator", "/operator/organization?id=org_1"):
+            assert tabs(person.get(path)) == ["operator"]
+        assert tabs(person.get("/usage", 403)) == ["operator"]
+        first = person.get("/keys", 303)
+        assert first.answer.headers["location"] == f"{AT}/operator"
+        person.sign_in(Session("org_1", "root", "root@example.com"))
+        assert tabs(person.get("/operator"))[:2] == ["keys", "usage"]
+        person.sign_in(Session(None, "ada", "ada@example.com"))
+        assert "operator" not in tabs(person.get("/keys", 403))
+        assert "keys" not in tabs(person.get("/keys", 403))

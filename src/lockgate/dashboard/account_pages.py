@@ -57,7 +57,8 @@ async def open_workspace(visit: Visit) -> Reply:
     organization = visit.form.one("organization")
     seconds = 0
     if organization != visit.signed_in.organization:
-        organization, seconds = await visit.act_for(organization), _KEPT
+        await visit.act_for(organization)
+        seconds = _KEPT
     accounts = _accounts(visit)
     secure = "" if accounts.development else "; Secure"
     kept = f"Max-Age={seconds}; Path=/; HttpOnly; SameSite=Lax{secure}"

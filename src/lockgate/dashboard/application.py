@@ -19,6 +19,7 @@ from ..errors import (
     KeyNotLive,
     KeyRotated,
     MethodNotAllowed,
+    NoOrganization,
     NotFound,
     RateLimitExceeded,
     Refusal,
@@ -66,6 +67,8 @@ class Page(NamedTuple):
     needs: Needs = "organization"
     is_free: bool = False
     """Whether its form counts on no budget, so that it always works."""
+    is_data: bool = False
+    """Whether it is read by a script, and so shows no header."""
     reads: bool = False
     """Whether its form counts as a page, since it only leads to another one."""
     scope: str = _WRITE
@@ -88,7 +91,7 @@ PAGES: Final = {
         "keys", key_pages.confirm_revocation, key_pages.revoke_key, is_free=True, to_see=_WRITE
     ),
     "/usage": Page("usage", usage_pages.show_usage),
-    "/usage.json": Page("usage", usage_pages.live_usage),
+    "/usage.json": Page("usage", usage_pages.live_usage, is_data=True),
     "/claim": Page("claim", account_pages.list_claims, account_pages.claim, "session"),
     "/workspace": Page(
         "claim", None, account_pages.open_workspace, "session", scope="account:read"
@@ -316,10 +319,15 @@ async def _admit(visit: Visit, page: Page) -> None:
     await visit.find_operator()
     if needs == "operator" and not visit.is_operator:
         raise NotFound
-    if needs == "organization":
-        await visit.find_organization()
-    else:
-        await visit.find_role(visit.signed_in)
+    acting = visit.signed_in
+    try:
+        acting = await visit.find_organization()
+    except NoOrganization:
+        if needs == "organization":
+            raise
+    await visit.find_role(acting if needs == "organization" else visit.signed_in)
+    if visit.organization is not None and not page.is_data:
+        await visit.learn_names([visit.organization])
     if needs != "operator":
         reads = visit.caller.method in SAFE_METHODS
         visit.need(page.to_see if reads else page.scope)
@@ -335,6 +343,9 @@ def _refused(visit: Visit, refusal: Refusal, more: tuple[Header, ...] = ()) -> R
         if kept := drafts.keep(visit):
             lead, headers = f"{lead} {t('signin.kept')}", (*headers, kept)
         return account_pages.sign_in_page(visit, refusal.status, headers, lead)
+    is_first_page = visit.place == "/keys" and visit.caller.method in SAFE_METHODS
+    if isinstance(refusal, NoOrganization) and visit.is_operator and is_first_page:
+        return visit.redirect("/operator")
     title = t.find(f"error.{refusal.code}") or t("error.title")
     lead = t.find(f"error.{refusal.code}_lead") or t.sentence(refusal.message)
     problems = [p.message for p in refusal.problems] if isinstance(refusal, InvalidRequest) else []

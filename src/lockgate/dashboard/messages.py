@@ -298,13 +298,14 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "error.back": "Back to the API keys",
         # Operators
         "operator.title": "Operations",
-        "operator.lead": "Find an organization by a part of its ID, or a key by its ID, its "
-        "beginning or its text.",
-        "operator.search": "Organization or a part of its ID, key ID, prefix or key",
+        "operator.lead": "Find an organization by a part of its name or ID, or a key by its ID, "
+        "its beginning or its text.",
+        "operator.search": "Organization or a part of its name or ID, key ID, prefix or key",
         "operator.search_submit": "Search",
         "operator.organizations": "Organizations",
         "operator.found": "Keys found",
-        "operator.found_none": "No key begins like this, and no organization has it in its ID.",
+        "operator.found_none": "No key begins like this, and no organization has it in its name "
+        "or ID.",
         "operator.found_short": "Every key of this service begins like this: enter more "
         "characters.",
         "operator.differs": "A key begins like this text, but it could not be verified that the "
@@ -317,6 +318,14 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.plan": "Plan",
         "operator.live": "Live keys",
         "operator.used": "Last use of live keys",
+        "operator.refusals": "Refused in 24 h",
+        "operator.sort": "Order",
+        "operator.all": "All",
+        "operator.most_refused": "Most refused",
+        "operator.sorted": "Those of {n} organizations whose requests were refused in the last 24 "
+        "hours, most refusals first.",
+        "operator.none_refused": "No request of {n} organizations was refused in the last 24 "
+        "hours.",
         "operator.none_live": "No key is live: its keys tell when they were used.",
         "operator.keys": "Keys",
         "operator.limits": "Plan and limits",

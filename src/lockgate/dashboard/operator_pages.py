@@ -1,7 +1,7 @@
 """The pages of operators: find organizations and keys, explain refusals, change plans, audit."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from ..core.key_search import holds_secret
 from ..core.plans import LIMITS, is_id
@@ -9,6 +9,8 @@ from ..core.timestamps import iso8601
 from ..errors import NotFound, RateLimitExceeded
 from ..services.explain.findings import Explanation
 from ..services.organizations import ListedOrganization
+from ..services.store_errors import asking
+from ..services.usage.most_refused import refusals
 from ..web.operations.operation import Reply
 from . import drafts, operator_limits
 from .change_rows import change_rows, operator_actor
@@ -17,7 +19,7 @@ from .key_pages import facts_of, past_of
 from .key_rows import row_of
 from .moments import moment_of
 from .operator_limits import Problems
-from .usage_pages import history_of, meters_of, named_meters, span_of
+from .usage_pages import history_of, keeps_history, meters_of, named_meters, span_of
 from .visit import Visit
 
 ON_A_PAGE: Final = 50
@@ -28,14 +30,38 @@ _STEPS_AT_MOST: Final = 5
 """Pages of organizations that a search reads."""
 
 
+class Row(NamedTuple):
+    """An organization in a list."""
+
+    organization: ListedOrganization
+    ago: str | None
+    """About how long ago it was used; None: never, or no key is live."""
+    refused: int | None
+    """Its requests that were refused in 24 hours; None: they are not known."""
+
+
 async def search(visit: Visit) -> Reply:
-    """Show organizations, and the field to search."""
+    """Show organizations, and the field to search.
+
+    In the order of their refusals a page shows those with refusals among 200 organizations, since
+    a store has no index of refusals (G10).
+    """
     cursor = visit.query.one("cursor") or None
-    page = await visit.gate.organizations.list(limit=ON_A_PAGE, cursor=cursor)
-    now = await visit.gate.keys.now()
+    by_refusals = keeps_history(visit) and visit.query.one("sort") == "refused"
+    if by_refusals:
+        await visit.charge()
+    limit = _WALKED_AT_ONCE if by_refusals else ON_A_PAGE
+    page = await visit.gate.organizations.list(limit=limit, cursor=cursor)
+    rows = await _rows(visit, page.organizations)
+    if by_refusals:
+        rows = sorted((row for row in rows if row.refused), key=lambda row: -(row.refused or 0))
+    await visit.learn_names(row.organization.id for row in rows)
     return visit.page(
         "operator.html",
-        organizations=_listed(visit, page.organizations, now),
+        rows=rows,
+        number=len(page.organizations),
+        by_refusals=by_refusals,
+        has_refusals=keeps_history(visit),
         cursor=page.cursor,
         is_first=cursor is None,
         found=None,
@@ -43,7 +69,7 @@ async def search(visit: Visit) -> Reply:
 
 
 async def find(visit: Visit) -> Reply:
-    """Show the keys that a text leads to, or the organizations whose ids contain it.
+    """Show the keys that a text leads to, or the organizations whose names or ids contain it.
 
     The text comes in a form and not in a URL, since it may be a whole key.
     """
@@ -55,9 +81,13 @@ async def find(visit: Visit) -> Reply:
     named = is_id(text) and visit.gate.format.redact(text) == text
     known = named and await visit.gate.organizations.is_known(text)
     some, is_cut = await _containing(visit, text) if named and not found.keys else ([], False)
+    owners = [key.organization for key in found.keys]
+    await visit.learn_names([*owners, text] if known else owners)
     return visit.page(
         "operator.html",
-        organizations=_listed(visit, some, now),
+        rows=await _rows(visit, some),
+        by_refusals=False,
+        has_refusals=keeps_history(visit),
         is_cut=is_cut,
         cursor=None,
         is_first=True,
@@ -76,12 +106,18 @@ def _is_start(visit: Visit, text: str) -> bool:
 
 
 async def _containing(visit: Visit, text: str) -> tuple[list[ListedOrganization], bool]:
-    """Return organizations whose ids contain a text, and whether more were left unread."""
+    """Return organizations whose names or ids contain a text, and whether more were left
+    unread."""
     part, cursor = text.casefold(), None
     found: dict[str, ListedOrganization] = {}
     for _ in range(_STEPS_AT_MOST):
         page = await visit.gate.organizations.list(limit=_WALKED_AT_ONCE, cursor=cursor)
-        found.update((one.id, one) for one in page.organizations if part in one.id.casefold())
+        await visit.learn_names(one.id for one in page.organizations)
+        found.update(
+            (one.id, one)
+            for one in page.organizations
+            if part in one.id.casefold() or part in visit.named(one.id).casefold()
+        )
         cursor = page.cursor
         if cursor is None or len(found) >= ON_A_PAGE:
             break
@@ -89,12 +125,20 @@ async def _containing(visit: Visit, text: str) -> tuple[list[ListedOrganization]
     return shown, cursor is not None or len(found) > len(shown)
 
 
-def _listed(
-    visit: Visit, organizations: Iterable[ListedOrganization], now: int
-) -> list[tuple[ListedOrganization, str | None]]:
-    """Return organizations with about how long ago each was used."""
+async def _rows(visit: Visit, organizations: Sequence[ListedOrganization]) -> list[Row]:
+    """Return organizations with about how long ago each was used, and how often refused."""
+    gate, refused = visit.gate, dict[str, int]()
+    now = await gate.keys.now()
+    if gate.recorder is not None and keeps_history(visit):
+        with asking(gate.events):
+            await gate.recorder.write()
+            refused = await refusals(gate.store, [one.id for one in organizations], now, "day")
     return [
-        (one, None if one.last_used_at is None else visit.ago(one.last_used_at, now))
+        Row(
+            one,
+            None if one.last_used_at is None else visit.ago(one.last_used_at, now),
+            refused.get(one.id),
+        )
         for one in organizations
     ]
 
@@ -106,6 +150,7 @@ async def show_organization(visit: Visit) -> Reply:
 
 async def _organization_page(visit: Visit, id: str, problems: Problems | None = None) -> Reply:
     """Return the page of an organization; with problems, the values that were entered."""
+    await visit.learn_names([id])
     cursor = visit.query.one("cursor") or None
     gate, after = visit.gate, visit.query.one("keys") or None
     keys = await gate.keys.list(id, limit=_KEYS, cursor=after)
@@ -153,6 +198,7 @@ async def show_key(visit: Visit) -> Reply:
     """Show one key of any organization, and why its next request would be refused."""
     id = _organization(visit.query.one("id"))
     key = await visit.gate.keys.get(id, visit.query.one("key"))
+    await visit.learn_names([id])
     explained = await visit.gate.explain(id, key.id)
     report = await history_of(visit, id, key.id, span_of(visit))
     past = await past_of(visit, key)

@@ -10,6 +10,7 @@ from ..sessions import Session
 from ..web.request import RequestView
 from .colours import Palette, palette_of
 from .messages import Texts
+from .names import NameOf
 
 Operator = Callable[[Session, RequestView], bool | Awaitable[bool]]
 """Return whether a signed-in person operates the service; an ``async`` one needs an event loop."""
@@ -42,6 +43,9 @@ class Options(TypedDict, total=False):
     messages: Mapping[str, str]
     """Texts in place of those of :data:`~lockgate.dashboard.MESSAGES`, by the same names; also
     ``scope.<scope>`` describes a scope, and a whole sentence of an error translates it."""
+    name_of: NameOf
+    """Returns the name of an organization by its id, for the header and for operators; it may be
+    ``async``. Pages show the id where it returns None, raises or takes too long."""
     operator: Operator
     """Returns for a session and its request whether this person operates the service, and so may
     read every organization and change its plan; without it there are no such pages."""

@@ -22,6 +22,7 @@ from ..gate import Gate
 from ..services.limits.quotas import Quota
 from ..web.operations.operation import Reply
 from .forms import FormTokens
+from .names import Names
 from .options import Operator, Options, brand_of, texts_of
 
 CHARGED_PER_MINUTE: Final = 60
@@ -85,6 +86,7 @@ class Site:
         self.brand: Final = brand_of(gate.format.brand, **options)
         self.texts: Final = texts_of(**options)
         self.tokens: Final = FormTokens(gate.format.peppers)
+        self.names: Final = Names(options.get("name_of"), gate.format, gate.events)
         self.operator: Final[Operator | None] = options.get("operator")
         self.charges: Final = Quota(
             gate.store,

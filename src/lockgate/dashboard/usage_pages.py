@@ -134,6 +134,9 @@ async def history_of(
     visit: Visit, organization: str, key: str | None, by: By
 ) -> UsageReport | None:
     """Return the usage of an organization, or of one key of it; None: none is kept."""
-    if visit.gate.recorder is None or not visit.gate.store.keeps_history:
-        return None
-    return await visit.gate.usage(organization, key, by)
+    return await visit.gate.usage(organization, key, by) if keeps_history(visit) else None
+
+
+def keeps_history(visit: Visit) -> bool:
+    """Return whether the gate keeps usage over time."""
+    return visit.gate.recorder is not None and visit.gate.store.keeps_history

@@ -1,8 +1,8 @@
 """One request for a page: its session, its form, and the reply to it."""
 
 import re
-from collections.abc import Container, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from inspect import isawaitable
 from typing import Any, Final
 from urllib.parse import quote
@@ -75,6 +75,10 @@ class Visit:
         """As the verifier returned it."""
         self.organization: str | None = None
         """The organization that the session acts for; None: not known yet, or none."""
+        self.has_organization = True
+        """False once it is known that the session acts for none."""
+        self.names: dict[str, str] = {}
+        """The names of organizations, by id, as far as the page has asked for them."""
         self.scopes: tuple[str, ...] = ()
         """The scopes of the session's role; none before it is known."""
         self.is_counted = False
@@ -155,21 +159,23 @@ class Visit:
         found = [_WORKSPACE.search(value) for value in self.caller.header(b"cookie")]
         return next((match[1].decode() for match in found if match), None)
 
-    async def find_organization(self) -> None:
-        """Find the organization that the session acts for (D15), and the role in it.
+    async def find_organization(self) -> Session:
+        """Return the session with the organization that it acts for (D15).
 
         Raises:
             NoOrganization: it acts for none.
         """
+        if self.workspace is not None:
+            with suppress(NoOrganization):
+                return await self.act_for(self.workspace)
         try:
-            await self.act_for(self.workspace)
+            return await self.act_for(None)
         except NoOrganization:
-            if self.workspace is None:
-                raise
-            await self.act_for(None)
+            self.has_organization = False
+            raise
 
-    async def act_for(self, wanted: str | None) -> str:
-        """Return the organization that the session acts for.
+    async def act_for(self, wanted: str | None) -> Session:
+        """Return the session with the organization that it acts for.
 
         Args:
             wanted: an organization that the person has connected; None: by the session.
@@ -190,9 +196,16 @@ class Visit:
             )
         if not is_id(session.organization):
             raise NoOrganization
-        await self.find_role(session)
         self.organization = session.organization
-        return session.organization
+        return session
+
+    async def learn_names(self, ids: Iterable[str]) -> None:
+        """Ask the host for the names of organizations, which the visitor may see."""
+        self.names |= await self.site.names.of(id for id in ids if id not in self.names)
+
+    def named(self, id: str) -> str:
+        """Return the name of an organization; its id without one."""
+        return self.names.get(id, id)
 
     async def find_role(self, session: Session) -> None:
         """Find the scopes of a session's role in the organization that it acts for."""

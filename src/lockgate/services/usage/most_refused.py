@@ -1,7 +1,7 @@
 """The keys of all organizations that were refused most often, from the usage over time."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from heapq import nlargest
 from typing import Final, Literal, NamedTuple
@@ -10,7 +10,7 @@ from ...core.api_keys import ApiKey, KeyState, Position
 from ...core.timestamps import DAY, HOUR, MINUTE
 from ...core.usage_history import LEVELS, By, Last, UsageHistory, by_status
 from ...errors import ConfigurationError
-from ...stores.answers import HistoryOwner
+from ...stores.answers import HistoryOwner, UnreadableState
 from ...stores.base import Store
 from ...sync import pause, together
 from ..organizations import Organizations
@@ -25,6 +25,8 @@ _PERIODS: Final[Mapping[Period, tuple[By, int]]] = {
 """The cells that are read for each period, and its length in microseconds."""
 _READ_AT_ONCE: Final = 50
 """Organizations or keys whose histories are read concurrently."""
+_READ_FOR_A_PAGE: Final = 8
+"""Organizations whose histories are read concurrently while requests are served."""
 _KEYS_AT_MOST: Final = 5000
 """Keys of one organization that are read; the refusals of further ones are its own row."""
 
@@ -100,6 +102,39 @@ async def most_refused(
         if cursor is None:
             return MostRefused(now, found, seen - len(found))
         await pause()
+
+
+async def refusals(
+    store: Store, organizations: Sequence[str], now: int, last: Period
+) -> dict[str, int]:
+    """Return how many requests of each organization were refused, 0 included, by its id.
+
+    Reads one history of each organization. One that cannot be decoded is left out.
+
+    Args:
+        store: keeps the histories.
+        organizations: their ids.
+        now: the present in microseconds.
+        last: the period that ends now, as of :func:`most_refused`.
+
+    Raises:
+        StoreError, StoreUnavailable: the store did not answer.
+    """
+
+    async def read(organization: str) -> int | None:
+        try:
+            history = await store.history(HistoryOwner(organization, None))
+        except UnreadableState:
+            return None
+        return _refused(history, last, now).total()
+
+    found: dict[str, int] = {}
+    for first in range(0, len(organizations), _READ_FOR_A_PAGE):
+        some = organizations[first : first + _READ_FOR_A_PAGE]
+        for organization, number in zip(some, await together(map(read, some)), strict=True):
+            if number is not None:
+                found[organization] = number
+    return found
 
 
 def _rank(one: RefusedKey) -> tuple[int, int]:
