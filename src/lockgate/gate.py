@@ -17,7 +17,7 @@ from .core.fast_tuples import new_tuple
 from .core.imported_keys import ImportedToken
 from .core.key_format import KeyFormat, Token
 from .core.ledger import Hit, Peek
-from .core.limit_hits import of_plan_alone
+from .core.limit_hits import of_plan_alone, tighter
 from .core.limit_windows import LimitWindows
 from .core.limits import Limit, bound, check_limits, check_names
 from .core.plans import Plan, PlanBook, is_id, is_whole
@@ -718,8 +718,9 @@ class Gate:
             reading = await self.store.charge(organization, Hit(windows, cost, limits), now)
         if limits is not None:
             limits = limits.at(reading.now, organization)
-        if windows:
-            principal = principal._replace(reading=of_plan_alone(reading, windows))
+        before, alone = principal.reading, of_plan_alone(reading, windows)
+        tightest = tighter(alone, before) if windows else tighter(before, reading)
+        principal = principal._replace(reading=tightest)
         if not reading.allowed:
             refusal = rate_limit_exceeded(windows, reading, cost, limits, plan.ends_of_windows)
             raise self.refused(refusal, principal)

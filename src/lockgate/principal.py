@@ -29,7 +29,8 @@ class Principal(NamedTuple):
     plan: Plan
     """The organization's plan."""
     reading: Reading
-    """The reading of the organization's windows, including this request."""
+    """The reading of the plan's windows, including this request. ``remaining`` and ``reset`` are
+    those of the tightest of all windows that it was charged for, named limits included."""
 
     @property
     def is_authenticated(self) -> bool:

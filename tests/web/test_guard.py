@@ -22,6 +22,7 @@ from lockgate import (
 )
 from lockgate.core.digests import Digest
 from lockgate.core.rule_book import RouteRules, RuleBook
+from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
 from lockgate.errors import InsufficientScope, MissingAuth, NotFound, SessionRequired
 from lockgate.options import WebOptions
@@ -50,6 +51,7 @@ class Asking:
         self.peer = peer
         self._headers = headers
         self.authorizations = self.header(b"authorization")
+        self.outside: Reading | None = None
 
     @property
     def hosts(self) -> list[bytes]:

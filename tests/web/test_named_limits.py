@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
@@ -39,6 +40,8 @@ from lockgate.testing import HandClock
 from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 
+from . import front_ends
+
 EXPORT = Limit("export", "3/hour")
 BY_KEY = Limit("own", "2 per minute", by="key")
 PLANS = PlanBook([Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2)])
@@ -60,6 +63,9 @@ class Service:
 
     def of(self, key: int = 0) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.keys[key]}"}
+
+    def seconds_from_now(self, seconds: int) -> int:
+        return -(-self.clock.now // 1_000_000) + seconds
 
 
 class Noting(MemoryByVerbs):
@@ -161,7 +167,8 @@ def test_a_full_named_limit_refuses_its_route_and_no_other(make: Callable[[Servi
     assert status == 429
     assert headers["retry-after"] == "60"
     assert headers["x-ratelimit-limit"] == "20"
-    assert headers["x-ratelimit-remaining"] == "18"  # The plan's, and nothing was charged.
+    assert headers["x-ratelimit-remaining"] == "0"
+    assert int(headers["x-ratelimit-reset"]) == service.seconds_from_now(60)
     assert json.loads(body) == {
         "error": "Too many requests for 'own': 2 of 2 used in the last minute; try again in 60 s.",
         "code": "RATE_LIMIT_EXCEEDED",
@@ -175,9 +182,82 @@ def test_a_full_named_limit_refuses_its_route_and_no_other(make: Callable[[Servi
     assert told["retryAfter"] == 3600
     service.clock.now += 60_000_000
     assert json.loads(get("/export", service.of())[2])["limits"]["name"] == "export"
-    assert get("/other", service.of())[1]["x-ratelimit-remaining"] == "19"
+    answer = get("/other", service.of())[1]
+    assert answer["x-ratelimit-remaining"] == "19"  # The plan's: it was charged for no limit.
     refused = [event for event in service.events if event.name == "refused"]
     assert [event.fields["limit_name"] for event in refused] == ["own", "export", "export"]
+
+
+@pytest.mark.parametrize("make", [_by_rules, _by_starlette, _by_fastapi, _by_flask])
+def test_the_headers_speak_of_the_tightest_window_that_was_charged_D40(
+    make: Callable[[Service], Get],
+) -> None:
+    service = Service()
+    get = make(service)
+
+    def told(path: str, key: int = 0) -> tuple[int, int]:
+        _, headers, _ = get(path, service.of(key))
+        assert headers["x-ratelimit-limit"] == "20"
+        left, reset = headers["x-ratelimit-remaining"], int(headers["x-ratelimit-reset"])
+        return int(left), reset - service.seconds_from_now(0)
+
+    assert told("/export") == (1, 60)  # Of the key's 2 a minute.
+    service.clock.now += 30_000_000
+    assert told("/export", 1) == (1, 3570)  # 3 an hour and 2 a minute leave 1: the later reset.
+    assert told("/other") == (17, 30)  # 20 a minute.
+    assert told("/export") == (0, 3570)  # 3 an hour.
+    assert told("/export") == (0, 3570)  # Refused.
+    service.clock.now += 60_000_000
+    assert told("/export") == (0, 3510)
+    assert told("/other") == (19, 60)
+
+
+@front_ends.FRAMEWORKS
+def test_the_limit_of_a_plan_is_told_behind_every_framework_D40(framework: str) -> None:
+    with front_ends.django_settings():
+        service = Service(
+            plans=_limited_plans(),
+            sessions=SignedCookie(["a secret of many distinct bytes"]),
+            public_url="http://testserver",
+        )
+        front = front_ends.FrontEnd(framework, service.gate)
+        told: list[tuple[int, str, str, int]] = []
+        for _ in range(3):
+            answer = front.ask("GET", front_ends.STATUS, bearer=service.keys[0])
+            limit, left, reset = (
+                answer.headers[f"x-ratelimit-{name}"] for name in ("limit", "remaining", "reset")
+            )
+            told.append((answer.status, limit, left, int(reset) - service.seconds_from_now(0)))
+            service.clock.now += 10_000_000
+        assert told == [(200, "20", "1", 60), (200, "20", "0", 50), (429, "20", "0", 40)]
+
+
+def test_a_scope_that_is_missing_is_answered_with_the_tightest_window_D40() -> None:
+    service = Service()
+    key = run(service.gate.keys.create("org_1", "weak", scopes=["upload:*"])).text
+    status, headers, _ = _by_rules(service)("/export", {"Authorization": f"Bearer {key}"})
+    assert (status, headers["x-ratelimit-remaining"]) == (403, "1")
+
+
+def test_a_calendar_quota_is_told_with_the_end_of_its_period_D40() -> None:
+    quota = Limit("credits", "3/month")
+    plan = Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2, limits=(quota,))
+    service = Service(plans=PlanBook([plan], custom=[]))
+    service.clock.now = int(datetime(2026, 2, 10, tzinfo=UTC).timestamp()) * 1_000_000
+    march = str(int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()))
+    get = _by_rules(service)
+    told = [get("/other", service.of()) for _ in range(4)]
+    assert [answer[0] for answer in told] == [200, 200, 200, 429]
+    assert [answer[1]["x-ratelimit-remaining"] for answer in told] == ["2", "1", "0", "0"]
+    assert {answer[1]["x-ratelimit-reset"] for answer in told} == {march}
+
+
+def test_a_soft_quota_leaves_what_the_plan_leaves_D40() -> None:
+    quota = Limit("credits", "1/month", soft=True)
+    plan = Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2, limits=(quota,))
+    get = _by_rules(service := Service(plans=PlanBook([plan], custom=[])))
+    told = [get("/other", service.of())[1]["x-ratelimit-remaining"] for _ in range(3)]
+    assert told == ["19", "18", "17"]
 
 
 def test_a_plan_that_refuses_tells_no_name_and_charges_no_limit() -> None:
@@ -317,6 +397,11 @@ def test_a_guard_inside_another_charges_the_limits_that_are_left() -> None:
     status, headers, body = get("/inner/export", service.of(1))
     assert (status, json.loads(body)["limits"]["name"]) == (429, "export")
     assert headers["x-ratelimit-limit"] == "20"
+    assert headers["x-ratelimit-remaining"] == "0"
+    service.clock.now += 60_000_000
+    answer = get("/other", service.of())
+    assert answer[0] == 404
+    assert answer[1]["x-ratelimit-remaining"] == "19"
 
 
 def test_an_endpoint_whose_limits_no_gate_charged_is_a_mistake_that_is_told() -> None:
@@ -401,7 +486,7 @@ def test_each_request_of_an_organization_counts_on_the_limits_of_its_plan(
     assert get("/export", service.of())[0] == 200
     assert get("/other", service.of(1))[0] == 200
     status, headers, body = get("/other", service.of())
-    assert (status, headers["retry-after"], headers["x-ratelimit-remaining"]) == (429, "60", "18")
+    assert (status, headers["retry-after"], headers["x-ratelimit-remaining"]) == (429, "60", "0")
     assert json.loads(body)["limits"] == {
         "type": "minute",
         "limit": 2,

@@ -138,9 +138,11 @@ BOTH = pytest.mark.parametrize("serve", [over_asgi, over_wsgi])
 def test_a_public_route_is_limited_by_address_without_a_key(serve: Callable[..., Get]) -> None:
     service = Service()
     get = serve(service)
-    assert [get("/login")[0] for _ in range(2)] == [200, 200]
+    answers = [get("/login") for _ in range(2)]
+    assert [(a[0], a[1]["x-ratelimit-remaining"]) for a in answers] == [(200, "1"), (200, "0")]
     status, headers, body = get("/login")
     assert (status, headers["retry-after"], headers["x-ratelimit-limit"]) == (429, "60", "1000")
+    assert headers["x-ratelimit-remaining"] == "0"
     assert json.loads(body)["limits"] == {
         "type": "minute",
         "limit": 2,
@@ -155,19 +157,22 @@ def test_a_public_route_is_limited_by_address_without_a_key(serve: Callable[...,
 
 
 @BOTH
-def test_a_refusal_before_the_key_is_verified_has_no_headers_of_a_budget_D40(
+def test_a_refusal_before_the_key_is_verified_has_the_headers_of_its_limit_D40(
     serve: Callable[..., Get],
 ) -> None:
-    """The plan is not known yet, and the budget of failures at the address did not refuse."""
+    """The plan is not known yet, and so neither is its limit of requests per minute."""
     service = Service()
     get = serve(service)
     for path, tenant in (("/data", None), ("/tenant", "a")):
         answers = [get(path, key=service.key, tenant=tenant) for _ in range(3)]
         assert [answer[0] for answer in answers] == [200, 200, 429]
         assert answers[0][1]["x-ratelimit-limit"] == "4"
+        left = [answer[1]["x-ratelimit-remaining"] for answer in answers]
+        assert left == ["1", "0", "0"]
         _, headers, _ = answers[2]
-        assert "retry-after" in headers
-        assert not [name for name in headers if name.startswith("x-ratelimit")]
+        reset = -(-service.clock.now // 1_000_000) + int(headers["retry-after"])
+        assert int(headers["x-ratelimit-reset"]) == reset
+        assert "x-ratelimit-limit" not in headers
 
 
 @BOTH
@@ -237,11 +242,13 @@ def test_attempts_with_wrong_keys_count_by_address_before_the_key(
     service = Service()
     get = serve(service)
     wrong = service.key[:-1] + ("a" if service.key[-1] != "a" else "b")
-    assert get("/data", key=wrong)[0] == 401
+    status, headers, _ = get("/data", key=wrong)
+    assert (status, headers["x-ratelimit-remaining"]) == (401, "1")
     assert get("/data", key=service.key)[0] == 200
     status, _, body = get("/data", key=service.key)
     assert (status, json.loads(body)["limits"]["name"]) == (429, "login")
-    assert get("/data", "192.0.2.2", service.key)[1]["x-ratelimit-remaining"] == "2"
+    assert get("/data", "192.0.2.2", service.key)[1]["x-ratelimit-remaining"] == "1"
+    assert run(service.gate.authenticate(service.key)).reading.used[0] == 3
 
 
 @BOTH
@@ -305,12 +312,13 @@ def test_a_limit_by_user_counts_each_user_of_an_organization() -> None:
     app = Starlette(routes=[Route("/data", answer)])
     client = TestClient(asgi.protect(app, service.gate, rules={"GET /data": rule}))
 
-    def get(user: str | None) -> int:
+    def get(user: str | None) -> tuple[int, str]:
         name = service.gate.session_access.cookie
         text = cookie.issue(Session("org_1", user))
-        return client.get("/data", headers={"cookie": f"{name}={text}"}).status_code
+        answer = client.get("/data", headers={"cookie": f"{name}={text}"})
+        return answer.status_code, answer.headers["x-ratelimit-remaining"]
 
-    assert [get("ada"), get("ada"), get("bob")] == [200, 429, 200]
+    assert [get("ada"), get("ada"), get("bob")] == [(200, "0"), (429, "0"), (200, "0")]
     assert service.named("refused") == ["downloads"]
     by_key = {"authorization": f"Bearer {service.key}"}
     assert [client.get("/data", headers=by_key).status_code for _ in range(2)] == [200, 200]
@@ -346,8 +354,10 @@ def test_a_guard_inside_another_charges_the_subjects_that_are_left() -> None:
         rules={"GET /inner/{rest:path}": Rule(public=True, limits=[LOGIN])},
     )
     client = TestClient(outer)
-    statuses = [client.get("/inner/login", headers={"x-tenant": "a"}).status_code for _ in range(3)]
-    assert statuses == [200, 200, 429]
+    answers = [client.get("/inner/login", headers={"x-tenant": "a"}) for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    left = [answer.headers["x-ratelimit-remaining"] for answer in answers]
+    assert left == ["1", "0", "0"]
     assert service.named("refused") == ["login"]
 
 

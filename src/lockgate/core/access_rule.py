@@ -100,7 +100,7 @@ class Rule:
         self.accepts: Final = accepts
         self.allow: tuple[str, ...] | None = None
         """The methods that the path accepts, on the rule of a method that it does not accept."""
-        self.plain = not slot
+        self.plain = not slot and not self.outside
         """Whether the rule takes no slot, and its path accepts the method."""
         self.takes_key: Final = "key" in accepts
         self.takes_session: Final = "session" in accepts

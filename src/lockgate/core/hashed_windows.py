@@ -95,7 +95,11 @@ class HashedWindows:
             counts.append(used)
             if wait > longest:
                 refused_by, longest = index, wait
-        return Reading(refused_by is None, now, tuple(counts), None, now, None, refused_by, longest)
+        if refused_by is None:
+            return Reading(True, now, tuple(counts), None, now, None, None, 0)
+        left = max(0, (limits.windows[refused_by].limit or 0) - counts[refused_by])
+        until = now + longest
+        return Reading(False, now, tuple(counts), left, until, refused_by, refused_by, longest)
 
     def _present(self, field: str, window: Window, now: int) -> _Parts:
         """Return the parts of a window that count."""

@@ -33,11 +33,11 @@ from .quota_leases import (
     LeaseRequest,
     Settlement,
     current,
+    first_end,
     hit_leased,
     live,
     lowered,
     peek_leased,
-    until_settled,
 )
 from .reservations import Reservation, Reservations
 from .sliding_window import Cells, Reading, State, Window, empty_state, hit
@@ -154,8 +154,14 @@ class Peek(NamedTuple):
         state, leases = current(state, leases, windows, now)
         limits = limits.at(now, ledger.owner)
         cells = [ledger.limits.get(field) for field in limits.fields]
-        reading = peek_limited(state, lowered(windows, leases), cells, limits.windows, now)
-        return until_settled(reading, leases), ledger
+        return peek_limited(
+            state,
+            lowered(windows, leases),
+            cells,
+            limits.windows,
+            now,
+            first_end=first_end(leases),
+        ), ledger
 
 
 class LeasesOut(NamedTuple):
@@ -236,6 +242,7 @@ def _hit(
         now,
         cost,
         crowded(cells, ledger.others + len(ledger.limits)),
+        first_end(leases),
     )
     if windows and after is not state:
         ledger = ledger._replace(windows=after)
@@ -243,7 +250,7 @@ def _hit(
         kept = {**ledger.limits}
         put_fields(kept, changed, now)
         ledger = ledger._replace(limits=kept)
-    return Leased(until_settled(reading, leases), None), ledger
+    return Leased(reading, None), ledger
 
 
 def _settled(

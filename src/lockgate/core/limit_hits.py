@@ -12,6 +12,7 @@ from .limit_windows import LimitWindows, begins_of, is_of_period, span_of
 from .sliding_window import (
     EMPTY,
     LARGEST,
+    PLENTY,
     Cells,
     Reading,
     State,
@@ -25,6 +26,7 @@ from .timestamps import DAY
 FIELDS_AT_MOST: Final = 10_000
 """The most fields of an organization. Past it a subject that is not counted yet is refused."""
 _SWEPT: Final = 2
+_NOTHING: Final = Reading(True, 0, (), None, 0, None, None, 0)
 
 
 def changed_fields(
@@ -81,6 +83,7 @@ def hit_limited(
     now: int,
     cost: int,
     lacking: int | None = None,
+    first_end: int = PLENTY,
 ) -> tuple[Reading, State, State]:
     """Admit ``cost`` in every window of a plan and of named limits at once, or in none (D40).
 
@@ -92,13 +95,14 @@ def hit_limited(
         now: the instant, in microseconds.
         cost: 1 to :data:`~lockgate.core.sliding_window.LARGEST`.
         lacking: the result of :func:`crowded`.
+        first_end: the instant at which the first quota lease of the plan's windows ends: a refusal
+            holds no longer.
 
     Returns:
         The reading, and both states to keep. A refusal changes them only if the clock has stepped
-        back. ``used`` and ``refused_by`` go through the plan's windows, then through those of the
-        limits; ``remaining``, ``reset`` and ``tightest`` are the plan's. A limit that refuses for
-        want of a field does so for a day: by then each field of a sliding window that had no hit is
-        empty. Those of calendar quotas stay until a day after their period.
+        back. The reading goes through the plan's windows, then through those of the limits. A limit
+        that refuses for want of a field does so for a day: by then each field of a sliding window
+        that had no hit is empty. Those of calendar quotas stay until a day after their period.
     """
     before: State = tuple([one or EMPTY for one in cells])
     of_plan, after = hit(state, windows, now, cost)
@@ -110,7 +114,7 @@ def hit_limited(
     if of_limits.allowed:
         kept = named_state_after_refusal(before, limits, now)
     of_plan, of_limits = peek(state, windows, now, cost), peek_named(before, limits, now, cost)
-    return combined(of_plan, of_limits, lacking), after, kept
+    return combined(of_plan, of_limits, lacking, first_end), after, kept
 
 
 def peek_limited(
@@ -120,10 +124,12 @@ def peek_limited(
     limits: tuple[Window, ...],
     now: int,
     cost: int = 1,
+    first_end: int = PLENTY,
 ) -> Reading:
     """Return the reading that :func:`hit_limited` would give, without counting the cost (W5)."""
     before: State = tuple([one or EMPTY for one in cells])
-    return combined(peek(state, windows, now, cost), peek_named(before, limits, now, cost))
+    of_plan, of_limits = peek(state, windows, now, cost), peek_named(before, limits, now, cost)
+    return combined(of_plan, of_limits, first_end=first_end)
 
 
 class SharedCell:
@@ -139,7 +145,7 @@ class SharedCell:
         until: the first instant at which a hit does not join the cell.
     """
 
-    __slots__ = ("_cells", "last", "most", "until", "used", "window")
+    __slots__ = ("_cells", "last", "most", "reset", "until", "used", "window")
 
     def __init__(self, window: Window, cells: Cells, until: int) -> None:
         self._cells: Final = cells
@@ -150,6 +156,8 @@ class SharedCell:
         """The cost counted in all cells of the window."""
         self.last = cells[3]
         """The instant of the latest hit."""
+        self.reset: Final = cells[1] + window.span
+        """The instant at which the oldest cell expires."""
 
     def to_cells(self) -> Cells:
         """Return the cells that :func:`hit_named` would have returned for the latest hit."""
@@ -193,6 +201,11 @@ def admitted_in(joined: Iterable[SharedCell], of_plan: Reading, cost: int) -> Re
     for cell in joined:
         cell.last = now
         cell.used = count = cell.used + cost
+        left = cell.most - count
+        if (
+            remaining is None or left < remaining or (left == remaining and cell.reset > reset)
+        ) and cell.window.limit is not None:
+            remaining, reset, tightest = left, cell.reset, len(counts)
         counts.append(count)
     both = True, now, tuple(counts), remaining, reset, tightest, None, 0
     return new_tuple(Reading, both)
@@ -201,39 +214,34 @@ def admitted_in(joined: Iterable[SharedCell], of_plan: Reading, cost: int) -> Re
 def hit_named(
     state: State, windows: tuple[Window, ...], now: int, cost: int
 ) -> tuple[Reading, State]:
-    """Admit ``cost`` in every window of named limits, or in none, as :func:`hit` does.
-
-    The reading's ``remaining``, ``reset`` and ``tightest`` are not computed for quotas.
-    """
+    """Admit ``cost`` in every window of named limits, or in none, as :func:`hit` does."""
     for window in windows:
         if window[3] < 0:
             break
     else:
         return hit(state, windows, now, cost)
-    reading = peek_named(state, windows, now, cost)
-    if not reading.allowed:
-        return reading, named_state_after_refusal(state, windows, now)
-    new: list[Cells] = []
+    reading, new = _NOTHING._replace(now=now), list[Cells]()
     for cells, window in zip(state, windows, strict=True):
-        _, (after,) = hit((cells,), (window,), _moment(window, now), cost)
+        one, (after,) = hit((cells,), (window,), _moment(window, now), cost)
+        if not one.allowed:
+            refusal = peek_named(state, windows, now, cost)
+            return refusal, named_state_after_refusal(state, windows, now)
         new.append(after)
-    return reading._replace(used=tuple([cells[0] for cells in new])), tuple(new)
+        reading = admitted(reading, one)
+    return reading, tuple(new)
 
 
 def peek_named(state: State, windows: tuple[Window, ...], now: int, cost: int = 1) -> Reading:
     """Return the reading that :func:`hit_named` would give, without counting the cost."""
     if all(window.grain >= 0 for window in windows):
         return peek(state, windows, now, cost)
-    used: list[int] = []
-    refused_by, longest = None, 0
-    for index, (cells, window) in enumerate(zip(state, windows, strict=True)):
+    reading = _NOTHING._replace(now=now)
+    for cells, window in zip(state, windows, strict=True):
         moment = _moment(window, now)
-        reading = peek((cells,), (window,), moment, cost)
-        used += reading.used
-        wait = reading.wait - (now - moment)
-        if not reading.allowed and wait > longest:
-            refused_by, longest = index, wait
-    return Reading(refused_by is None, now, tuple(used), None, now, None, refused_by, longest)
+        one = peek((cells,), (window,), moment, cost)
+        wait, reset = one.wait - (now - moment), one.reset if one.used[0] else now
+        reading = combined(reading, one._replace(wait=wait, reset=reset))
+    return reading
 
 
 def named_state_after_refusal(state: State, windows: tuple[Window, ...], now: int) -> State:
@@ -254,7 +262,8 @@ def _moment(window: Window, now: int) -> int:
 
 
 def of_plan_alone(reading: Reading, windows: tuple[Window, ...]) -> Reading:
-    """Return the part of a reading that is about the windows of a plan."""
+    """Return the part of a reading that is about the windows of a plan, with the ``remaining`` and
+    the ``reset`` of the tightest of all its windows."""
     allowed, now, used, remaining, reset, tightest, refused_by, wait = reading
     number = len(windows)
     if refused_by is not None and refused_by >= number:
@@ -265,22 +274,41 @@ def of_plan_alone(reading: Reading, windows: tuple[Window, ...]) -> Reading:
 
 def admitted(of_plan: Reading, of_limits: Reading) -> Reading:
     """Combine the readings of a plan's windows and of named limits that both admit."""
-    _, now, used, remaining, reset, tightest, _, _ = of_plan
+    _, now, used, remaining, reset, tightest, _, _ = tighter(of_plan, of_limits)
     both = True, now, used + of_limits.used, remaining, reset, tightest, None, 0
     return new_tuple(Reading, both)
 
 
-def combined(of_plan: Reading, of_limits: Reading, lacking: int | None = None) -> Reading:
+def tighter(reading: Reading, other: Reading) -> Reading:
+    """Return a reading with the tightest window of two: that of the other one is counted on, as if
+    its windows came after those of ``used``."""
+    least, left = reading.remaining, other.remaining
+    if left is None or other.tightest is None:
+        return reading
+    if least is None or left < least or (left == least and other.reset > reading.reset):
+        allowed, now, used, _, _, _, refused_by, wait = reading
+        tightest = len(used) + other.tightest
+        both = allowed, now, used, left, other.reset, tightest, refused_by, wait
+        return new_tuple(Reading, both)
+    return reading
+
+
+def combined(
+    of_plan: Reading, of_limits: Reading, lacking: int | None = None, first_end: int = PLENTY
+) -> Reading:
     """Combine the readings of a plan's windows and of named limits, as one verdict.
 
-    The wait is the longest one (D22). ``lacking`` is the result of :func:`crowded`.
+    The wait is the longest one (D22). ``lacking`` is the result of :func:`crowded`, ``first_end``
+    as :func:`hit_limited` takes it.
     """
     refused_by, wait = of_plan.refused_by, of_plan.wait
     if of_limits.refused_by is not None and of_limits.wait > wait:
         refused_by, wait = len(of_plan.used) + of_limits.refused_by, of_limits.wait
     if lacking is not None and wait < DAY:
         refused_by, wait = len(of_plan.used) + lacking, DAY
-    return of_plan._replace(
+    if refused_by is not None and first_end < of_plan.reset:
+        of_plan = of_plan._replace(reset=first_end)
+    return tighter(of_plan, of_limits)._replace(
         allowed=refused_by is None,
         used=of_plan.used + of_limits.used,
         refused_by=refused_by,

@@ -22,7 +22,18 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 from .reservations import Reservation, Reservations, within_span
-from .sliding_window import LARGEST, Cells, Reading, State, Window, count_at, hit, peek, pruned
+from .sliding_window import (
+    LARGEST,
+    PLENTY,
+    Cells,
+    Reading,
+    State,
+    Window,
+    count_at,
+    hit,
+    peek,
+    pruned,
+)
 
 SHARE: Final = 50
 """At most one unit in so many of each limit is out on leases (D42)."""
@@ -159,9 +170,14 @@ def units_out(leases: QuotaLeases) -> int:
 def until_settled(reading: Reading, leases: QuotaLeases) -> Reading:
     """Return a refusal that holds no longer than until the first lease ends: its units may come
     back then."""
-    if reading.allowed or not (leases := out(leases)):
+    if reading.allowed or (end := first_end(leases)) >= reading.reset:
         return reading
-    return reading._replace(reset=min(reading.reset, *(lease.deadline for lease in leases)))
+    return reading._replace(reset=end)
+
+
+def first_end(leases: QuotaLeases) -> int:
+    """Return the instant at which the first lease ends; without one, later than any."""
+    return min((lease.deadline for lease in leases if lease.units), default=PLENTY)
 
 
 def granted(

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from starlette.types import Receive, Scope
 
+from ..core.sliding_window import Reading
 from ..errors import Header, PayloadTooLarge
 from ..stores.runtime.turns import turn
 from ..sync import pause
@@ -15,10 +16,11 @@ from .request import below
 class AsgiRequest:
     """A request, as the ASGI scope shows it."""
 
-    __slots__ = ("_headers", "authorizations", "method", "path", "raw_path", "scope")
+    __slots__ = ("_headers", "authorizations", "method", "outside", "path", "raw_path", "scope")
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.outside: Reading | None = None
         self._headers: list[Header] = scope["headers"]
         self.method: str = scope.get("method", "GET")
         path: str = scope["path"]

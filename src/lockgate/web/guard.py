@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from ..core.access_rule import ANY_KEY, Rule
+from ..core.limit_hits import tighter
 from ..core.limits import Limit, bound
 from ..core.rate_limit_headers import rate_limit_exceeded
 from ..core.request_paths import Pattern
@@ -194,14 +195,16 @@ class Guard(GuardedRoutes):
                     principal, rule.cost - spent, caller
                 )
             if len(entry.limits) > len(held.limits):
-                await self._charge_limits(principal, rule, held.limits, caller)
+                entry.principal = principal = await self._charge_limits(
+                    principal, rule, held.limits, caller
+                )
             table.check(rule, principal)
             self._check_method(rule, principal, caller)
         except Refusal as refusal:
             if isinstance(refusal, InsufficientScope):
                 gate.refused(refusal, principal)
             self._refused(refusal, caller, rule)
-        entry.measured = principal[3:]
+        entry.measured = principal.plan, _with_subjects(principal.reading, caller)
         if held.slot is None:
             entry.slot = self._slot(rule, principal)
         return entry
@@ -242,13 +245,15 @@ class Guard(GuardedRoutes):
         return book.match(caller.method, path, raw, hosts, self.redirects, caller)
 
     def _admitted(self, caller: RequestView, entry: Entry) -> Entry:
-        """Complete the entry of a request whose rule takes a slot, or does not take its method."""
+        """Complete the entry of a request whose rule takes a slot, does not take its method, or has
+        limits of subjects."""
         principal, rule = entry.principal, entry.rule
         assert principal is not None, "only a public rule admits without one"
         try:
             self._check_method(rule, principal, caller)
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
+        entry.measured = principal.plan, _with_subjects(principal.reading, caller)
         entry.slot = self._slot(rule, principal)
         return entry
 
@@ -262,14 +267,15 @@ class Guard(GuardedRoutes):
 
     async def _charge_limits(
         self, principal: Principal, rule: Rule, charged: tuple[Limit, ...], caller: RequestView
-    ) -> None:
+    ) -> Principal:
         """Charge a principal for the named limits of a rule that no gate outside has charged."""
         more = tuple(limit for limit in rule.charged if limit not in charged)
         named = bound(more, None if principal.key is None else principal.key.id)
-        if named is not None:
-            await self.gate.charge_windows(
-                principal, (), named, rule.cost, self._address_of, caller
-            )
+        if named is None:
+            return principal
+        return await self.gate.charge_windows(
+            principal, (), named, rule.cost, self._address_of, caller
+        )
 
     def _check_method(self, rule: Rule, principal: Principal, caller: RequestView) -> None:
         if rule.allow is None:
@@ -374,6 +380,8 @@ class Guard(GuardedRoutes):
             if rule.public:
                 anonymous = self.gate.anonymous
                 reading = anonymous.peek(address_of(self.gate, caller))
+                if refusal.measured is not None:
+                    reading = tighter(reading, refusal.measured[1])
                 self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
             self._refused(refusal, caller, rule)
 
@@ -386,7 +394,9 @@ class Guard(GuardedRoutes):
         attempts with wrong credentials, and admit no more than they say (D40).
         """
         for kind, subject, limits in subjects:
-            await self._charge_subject(kind, subject, limits, caller, rule)
+            told = await self._charge_subject(kind, subject, limits, caller, rule)
+            if told is not None:
+                caller.outside = _with_subjects(told, caller)
 
     async def _charge_subject(
         self,
@@ -395,8 +405,8 @@ class Guard(GuardedRoutes):
         limits: Iterable[Limit],
         caller: RequestView,
         rule: Rule,
-    ) -> None:
-        await self.gate.subjects.charge(kind, subject, limits, rule.cost)
+    ) -> Reading | None:
+        return await self.gate.subjects.charge(kind, subject, limits, rule.cost)
 
     async def _public(self, caller: RequestView, rule: Rule) -> Entry:
         """Admit a request that needs no key, and charge the limits of its rule.
@@ -415,7 +425,7 @@ class Guard(GuardedRoutes):
         reading = anonymous.peek(address) if is_free else anonymous.charge(address)
         if reading.allowed or is_free or (rule.own and self._is_free_probe(caller)):
             self.gate.events.admit(anonymous.plan.name)
-            return Entry(self, rule, None, (anonymous.plan, reading))
+            return Entry(self, rule, None, (anonymous.plan, _with_subjects(reading, caller)))
         refusal = rate_limit_exceeded(anonymous.plan.windows, reading)
         self.gate.attach_rate_headers(refusal, (anonymous.plan, reading))
         if not rule.answers_refusals:
@@ -458,8 +468,8 @@ class Guard(GuardedRoutes):
 
         A failed credential is charged to the address, and once that has spent its budget the
         answer is that. What is no fault of the caller's is not charged, nor is a session that was
-        verified. A named limit that refuses before the plan is known leaves the headers out: those
-        of a plan would be wrong, and no budget of the address refused (D40).
+        verified. A named limit that refuses before the plan is known leaves
+        ``X-RateLimit-Limit`` out, and the others are its own (D40).
         """
         gate, failures = self.gate, self.gate.failures
         if isinstance(refusal, Unauthenticated | AddressNotAllowed):
@@ -467,13 +477,16 @@ class Guard(GuardedRoutes):
             if not reading.allowed:
                 refusal = self._spent(refusal, reading, rule)
             gate.attach_rate_headers(refusal, (failures.plan, reading))
-        elif (
-            refusal.organization is None
-            and not refusal.rate
-            and getattr(refusal, "limit_name", None) is None
-        ):
-            reading = failures.peek(address_of(gate, caller))
-            gate.attach_rate_headers(refusal, (failures.plan, reading))
+        elif refusal.organization is None and not refusal.rate:
+            known = refusal.measured
+            if known is None:
+                known = failures.plan, failures.peek(address_of(gate, caller))
+            gate.attach_rate_headers(refusal, known)
+        if caller.outside is not None and refusal.measured is not None:
+            plan, reading = refusal.measured
+            ending = refusal.rate[len(gate.headers(plan, reading)) :]
+            gate.attach_rate_headers(refusal, (plan, tighter(reading, caller.outside)))
+            refusal.rate += ending
         return refusal
 
     def _spent(self, refusal: Refusal, reading: Reading, rule: Rule) -> Refusal:
@@ -538,6 +551,11 @@ class Guard(GuardedRoutes):
         self._refuse_spent(rule, address, shown)
         if shown is not None:
             await session_by(gate, caller, shown)
+
+
+def _with_subjects(reading: Reading, caller: RequestView) -> Reading:
+    """Return a reading with the tightest window of those and of the limits of subjects (D40)."""
+    return reading if caller.outside is None else tighter(reading, caller.outside)
 
 
 def _is_preflight(caller: RequestView) -> bool:

@@ -4,6 +4,7 @@ import re
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
+from ..core.sliding_window import Reading
 from ..gate import Gate
 from ..services.forwarded_headers import FORWARDED_HEADERS
 
@@ -34,6 +35,9 @@ class RequestView(Protocol):
 
     authorizations: list[bytes]
     """Every value of ``Authorization``; :class:`~lockgate.web.key_header.KeyHeaderGuard` adds."""
+    outside: Reading | None
+    """The tightest reading of limits by address, user or a function; None: it was charged for
+    none."""
 
     @property
     def method(self) -> str:

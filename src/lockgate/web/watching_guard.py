@@ -83,13 +83,14 @@ class WatchingGuard(Guard):
         limits: Iterable[Limit],
         caller: RequestView,
         rule: Rule,
-    ) -> None:
+    ) -> Reading | None:
         try:
-            await super()._charge_subject(kind, subject, limits, caller, rule)
+            return await super()._charge_subject(kind, subject, limits, caller, rule)
         except RateLimitExceeded as refusal:
             if rule.own:
                 raise
             self._tell(refusal, caller, rule, watched=True)
+            return refusal.measured and refusal.measured[1]
 
     def _refused(self, refusal: Refusal, caller: RequestView, rule: Rule) -> Entry:
         refusal = self._completed(refusal, caller, rule)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any
 from wsgiref.types import WSGIEnvironment
 
+from ..core.sliding_window import Reading
 from ..errors import InvalidRequest, PayloadTooLarge, Problem
 from .request import below
 
@@ -13,10 +14,11 @@ from .request import below
 class WsgiRequest:
     """A request, as the WSGI environment shows it."""
 
-    __slots__ = ("_environ", "authorizations", "method", "path", "raw_path")
+    __slots__ = ("_environ", "authorizations", "method", "outside", "path", "raw_path")
 
     def __init__(self, environ: WSGIEnvironment) -> None:
         self._environ = environ
+        self.outside: Reading | None = None
         self.method: str = environ["REQUEST_METHOD"]
         path: str = environ.get("PATH_INFO", "")
         # Each character of it is a byte; frameworks take the bytes for UTF-8, as is done here.

@@ -12,9 +12,11 @@ from ...core.hashed_windows import HashedWindows, RecentOwners
 from ...core.ledger import Hit
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, windows_of
+from ...core.plans import Plan
 from ...core.rate_limit_headers import rate_limit_exceeded
 from ...core.sliding_window import Reading, Window, empty_state, hit, times
 from ...core.timestamps import HOUR
+from ...errors import RateLimitExceeded
 from ...events import Events, OnceAMinute
 from ...stores.base import Store
 from ...stores.runtime.process_hooks import after_fork_in_child, own_lock
@@ -28,6 +30,7 @@ _OF_A_NETWORK: Final = 16
 """How many times a limit by address the addresses of one IPv6 /48 are admitted together."""
 _APART_AT_MOST: Final = 16
 """The most limits whose new subjects are bounded apart, so those of all are bounded."""
+_NO_PLAN: Final = Plan("unknown", None, None, None, None)
 _REMEDY: Final = (
     "Each process counts further new subjects alone, and admits the whole limit to each; as they "
     "share memory, some are refused sooner. If clients make subjects up, name a limit by address "
@@ -89,7 +92,9 @@ class SubjectLimits:
         """Return the name by which a store keeps the windows of a subject."""
         return f"limit:{self._peppers.pseudonym('limit', f'{kind} {subject}')}"
 
-    async def charge(self, kind: str, subject: str, limits: Iterable[Limit], cost: int) -> None:
+    async def charge(
+        self, kind: str, subject: str, limits: Iterable[Limit], cost: int
+    ) -> Reading | None:
         """Charge the limits of one subject, all or none.
 
         Those whose new subjects this process counts alone are charged before the others, and stay
@@ -100,6 +105,9 @@ class SubjectLimits:
             subject: any text.
             limits: at most four.
             cost: units to take from each window.
+
+        Returns:
+            The reading of the windows that the store counts; None: it counts none of them.
 
         Raises:
             RateLimitExceeded: a window is full.
@@ -112,6 +120,7 @@ class SubjectLimits:
         try:
             owner, clock = self.owner(kind, subject), self._clock
             now = wall_clock() if clock is None else clock()
+            reading = None
             shared = tuple([one for one in given if not self._charge_alone(owner, one, cost, now)])
             if shared:
                 named = windows_of(shared)
@@ -120,10 +129,11 @@ class SubjectLimits:
                         owner, Hit((), cost, named), None if clock is None else now
                     )
                 if not reading.allowed:
-                    raise rate_limit_exceeded((), reading, cost, named.at(reading.now))
+                    raise _refusal(reading, cost, named.at(reading.now))
                 self._tell(owner, named, reading, cost)
             if network is not None:  # An address that is refused costs its neighbours nothing.
                 self._count_network(network, given, cost)
+            return reading
         finally:
             if network is not None:
                 self._release_network(network, cost)
@@ -142,7 +152,7 @@ class SubjectLimits:
             if reading.allowed:
                 self._under_way[network] = held + cost
         if not reading.allowed:
-            raise rate_limit_exceeded((), reading, cost, windows)
+            raise _refusal(reading, cost, windows)
 
     def _release_network(self, network: str, cost: int) -> None:
         with self._lock:
@@ -183,7 +193,7 @@ class SubjectLimits:
                 remedy=_REMEDY,
             )
         if not reading.allowed:
-            raise rate_limit_exceeded((), reading, cost, named)
+            raise _refusal(reading, cost, named)
         return True
 
     def _new_of(self, name: str) -> "_NewSubjects":
@@ -195,6 +205,13 @@ class SubjectLimits:
             new = [*self._new.values()][number % _APART_AT_MOST]
         self._new[name] = new
         return new
+
+
+def _refusal(reading: Reading, cost: int, limits: LimitWindows) -> RateLimitExceeded:
+    """Return the error for a refused reading, before the plan of any organization is known."""
+    refusal = rate_limit_exceeded((), reading, cost, limits)
+    refusal.measured = _NO_PLAN, reading
+    return refusal
 
 
 @lru_cache(1024)

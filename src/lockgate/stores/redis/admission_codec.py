@@ -27,7 +27,7 @@ _WINDOW: Final = Struct("<ddd")
 _REQUEST: Final = Struct("<ddd8sQd")
 _OF_LIMITS: Final = Struct("<bdb")
 _ALONE: Final = Struct("<Bq")
-_USED_SIZE: Final = 8
+_COUNT: Final = Struct("<dd")
 _SINCE: Final = Struct("<d2s")
 _REQUEST_AND_END: Final = Struct(f"{_REQUEST.format}2s")
 
@@ -83,25 +83,33 @@ def limiting(limits: LimitWindows) -> bytes:
     return arguments(packed, *(field.encode() for field in limits.fields))
 
 
-def read_limited(reading: Reading, told: bytes) -> Reading:
+def read_limited(reading: Reading, limits: LimitWindows, told: bytes) -> Reading:
     """Decode what ``charge.lua`` tells of them, and combine it with the reading of the plan."""
     refusing, wait, lacking = _OF_LIMITS.unpack_from(told)
-    number = (len(told) - _OF_LIMITS.size) // _USED_SIZE
-    used = Struct(f"<{number}d").unpack_from(told, _OF_LIMITS.size)
+    counts, now = list[int](), reading.now
+    remaining = tightest = None
+    reset = now
+    for window, (count, oldest) in zip(
+        limits.windows, _COUNT.iter_unpack(told[_OF_LIMITS.size :]), strict=True
+    ):
+        used = int(count)
+        if window.limit is not None:
+            left = max(0, window.limit - used)
+            expires = int(oldest) + window.span if used else now
+            if remaining is None or left < remaining or (left == remaining and expires > reset):
+                remaining, reset, tightest = left, expires, len(counts)
+        counts.append(used)
+    refused_by = None if refusing < 0 else refusing
+    is_admitted = refusing < 0 and lacking < 0
     of_limits = Reading(
-        refusing < 0 and lacking < 0,
-        reading.now,
-        tuple(map(int, used)),
-        *(None, reading.now, None),
-        None if refusing < 0 else refusing,
-        int(wait),
+        is_admitted, now, tuple(counts), remaining, reset, tightest, refused_by, int(wait)
     )
     return combined(reading, of_limits, None if lacking < 0 else lacking)
 
 
 def size_of_limits(limits: LimitWindows) -> int:
     """Return the number of bytes that they add to an answer."""
-    return _OF_LIMITS.size + _USED_SIZE * len(limits.fields)
+    return _OF_LIMITS.size + _COUNT.size * len(limits.fields)
 
 
 def read_instant_of_answer(answer: bytes) -> int:
@@ -109,11 +117,11 @@ def read_instant_of_answer(answer: bytes) -> int:
     return int(_ALONE.unpack_from(answer)[1])
 
 
-def read_limits(packed: bytes) -> Reading:
+def read_limits(packed: bytes, limits: LimitWindows) -> Reading:
     """Decode the answer of ``hit.lua`` about named limits alone."""
     _, now = _ALONE.unpack_from(packed)
     alone = Reading(True, now, (), None, now, None, None, 0)
-    return read_limited(alone, packed[_ALONE.size :])
+    return read_limited(alone, limits, packed[_ALONE.size :])
 
 
 def write_request(
@@ -190,7 +198,7 @@ def read_admission(
     if limits is not None:
         size = size_of_limits(limits)
         reading, requests, last = read_admission(packed[:-size])
-        return read_limited(reading, packed[-size:]), requests, last
+        return read_limited(reading, limits, packed[-size:]), requests, last
     total: int
     empty: list[int]
     verdict, now, remaining, reset, tightest, refused_by, wait, total, *empty, requests, last = (

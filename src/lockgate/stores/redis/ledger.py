@@ -106,10 +106,11 @@ class Ledgers(ChangeCounter):
             if lease is not None:
                 answer, granted = read_granted(answer, lease)
             return Leased(read_reading(answer), granted)
+        limits = limits.at(read_instant_of_answer(answer), owner)
         if not windows:
-            return Leased(read_limits(answer), None)
+            return Leased(read_limits(answer, limits), None)
         size = size_of_limits(limits)
-        return Leased(read_limited(read_reading(answer[:-size]), answer[-size:]), None)
+        return Leased(read_limited(read_reading(answer[:-size]), limits, answer[-size:]), None)
 
     async def _answer(
         self,

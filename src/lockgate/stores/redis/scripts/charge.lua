@@ -9,9 +9,9 @@
 --
 -- Leaves: reading and heads, which together admission_codec.py unpacks; charged, whether the request was
 -- charged now; and told, which the answer ends with: of named limits the index of the refusing window or
--- -1, its wait, the index of the first window for which there is no field left or -1, and the units used;
--- or else, if quota leases are asked for, the units granted. Ends the script with nil if the request was
--- sent before and may have been charged then (D33).
+-- -1, its wait, the index of the first window for which there is no field left or -1, and of each window the
+-- units used and the oldest hit; or else, if quota leases are asked for, the units granted. Ends the script
+-- with nil if the request was sent before and may have been charged then (D33).
 
 local asked = at < last_argument and ARGV[at] ~= '' and ARGV[at]
 local reading, heads, charged, repeated, granted
@@ -59,7 +59,7 @@ if limits then
     if steps_back then
       before[index] = write('<ddddd', used, oldest, first, last, count) .. older
     end
-    counts = counts .. write('<d', used)
+    counts = counts .. write('<dd', used, oldest)
     if used + cost > limit then
       local wait = moment + span - now
       if cost <= limit then
@@ -115,7 +115,7 @@ if named then
   if charged then
     counts = ''
     for index = 1, named do
-      counts = counts .. cut(after[index], 1, 8)
+      counts = counts .. cut(after[index], 1, 16)
     end
   end
   told = write('<bdb', refusing, longest_wait, lacking) .. counts
