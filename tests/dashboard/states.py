@@ -122,9 +122,13 @@ async def _create(gate: Gate, clock: Clock) -> dict[str, str]:
 
 
 OPEN = "document.querySelector('details.table').open = true"
+UNFOLD = "document.querySelector('details.ended').open = true"
 MENU = "document.querySelector('details.menu').open = true"
 SUBMIT = "document.querySelector('main form').requestSubmit(), true"
-FILL = "document.getElementById('name').value = 'deploy script', " + SUBMIT
+SCOPE = "document.querySelector('[name=scopes][value=\"models:read\"]').checked = true,"
+FILL = f"document.getElementById('name').value = 'deploy script', {SCOPE} {SUBMIT}"
+FULL = "document.querySelector('[name=access][value=full]').checked = true,"
+FILL_FULL = f"document.getElementById('name').value = 'deploy script', {FULL} {SUBMIT}"
 WRONG = (
     "document.querySelector('[name=access][value=some]').checked = true,"
     "document.querySelector('.advanced').open = true,"
@@ -137,7 +141,7 @@ NEW = Session("org_new", "ada", "ada@example.com")
 FIND = f"document.getElementById('text').value = '{{Grafana}}', {SUBMIT}"
 FIND_NONE = f"document.getElementById('text').value = 'acme_live_', {SUBMIT}"
 TWICE = (
-    "document.getElementById('name').value = 'sent twice',"
+    f"document.getElementById('name').value = 'sent twice', {SCOPE}"
     "(form => fetch(form.action, {method: 'POST', body: new URLSearchParams(new FormData(form))})"
     ".then(() => form.requestSubmit()))(document.querySelector('main form')), true"
 )
@@ -159,6 +163,7 @@ STATES = (
     State("empty", "/keys", NEW),
     State("usage-quiet", "/usage", NEW),
     State("list", "/keys"),
+    State("list-ended", "/keys", ADA, UNFOLD),
     State("list-menu", "/keys", ADA, MENU),
     State("thousand", "/keys", MANY),
     State("searched", "/keys?q=WORKER+01&label=fleet%3Deu", MANY),
@@ -183,6 +188,7 @@ STATES = (
     State("refused", "/usage?by=minute"),
     State("table", "/usage?by=day", ADA, OPEN),
     State("operator", "/operator", ROOT),
+    State("operator-refused", "/operator?sort=refused", ROOT),
     State("operator-found", "/operator", ROOT, FIND),
     State("operator-none", "/operator", ROOT, FIND_NONE),
     State("organization", "/operator/organization?id=org_1", ROOT),
@@ -199,7 +205,7 @@ STATES = (
     State("sign-in", "/keys", None),
     State("wrong-token", "/keys", None, TOKEN),
     State("expired-session", "/keys", FORGED),
-    State("step-up", "/keys/new", STALE, FILL),
+    State("step-up", "/keys/new", STALE, FILL_FULL),
     State("viewer", "/keys", VIEWER),
     State("viewer-key", "/keys/{build server}", VIEWER),
     State("role-refused", "/keys/new", VIEWER),
@@ -220,6 +226,7 @@ def furnished(**options: Any) -> Iterator[tuple[Console, dict[str, str]]]:
         return make_gate_with_agents(origin, clock=clock, web_options=sessions)
 
     options["operator"] = lambda session, _: session.user == "root"
+    options["name_of"] = {"org_1": "Acme Images & Films", "org_full": "Northwind"}.get
     options = {"name": "Acme Images", "example": "https://api.acme.example/v1/models", **options}
     with on_starlette(make, sign_in="/login?next={next}", sign_out="/logout", **options) as console:
         ids = furnish(console.gate, clock)
@@ -260,7 +267,7 @@ def open_state(
             cookie = SESSIONS.issue(cookie)
         browser.set_cookie("__session", cookie, console.origin)
     browser.open(f"{console.origin}{AT}{state.path.format_map(ids or {})}")
-    if state.then in {OPEN, MENU}:
+    if state.then in {OPEN, UNFOLD, MENU}:
         browser.run(state.then)
     elif state.then:
         browser.run("window.isOld = true")

@@ -23,7 +23,7 @@ from tests.servers import missing
 
 from .consoles import ADA, AT, KEY, SESSIONS, Console, make_gate, on_flask, on_starlette
 from .robots import register
-from .states import OPEN, ROOT, STATES, State, furnished, open_state, without_store
+from .states import OPEN, ROOT, SCOPE, STATES, State, furnished, open_state, without_store
 
 Scene = tuple[Console, dict[str, str]]
 FOCUSED = (
@@ -220,6 +220,9 @@ def _walk(fingers: Fingers, console: Console) -> str:
     fingers.follow("Create new key", "The key is shown once")
     assert browser.run("document.activeElement.id") == "name"
     browser.type("keyboard")
+    while browser.run("document.activeElement.value") != "models:read":
+        fingers.tab_to("scopes")
+    browser.press(" ")
     fingers.follow("Create key", "Your new key: keyboard")
     text: str = browser.run("document.getElementById('new-key').value")
     assert KEY.fullmatch(text)
@@ -321,6 +324,8 @@ def test_what_was_entered_is_back_after_a_new_sign_in(browser: Browser, scene: S
     )
     browser.open(f"{console.origin}{back}")
     assert browser.run("document.getElementById('name').value") == "typed before"
+    fingers.tab_to("scopes")
+    browser.press(" ")
     fingers.follow("Create key", "Your new key: typed before")
     open_state(browser, console, State("", "/keys/new", owner))
     assert browser.run("document.getElementById('name').value") == "", "it is shown once"
@@ -354,6 +359,27 @@ def test_the_table_of_a_chart_breaks_no_word_on_a_phone(browser: Browser, scene:
     lines = f"(r => (r.selectNode({lines}), r.getClientRects().length))(document.createRange())"
     assert browser.run(lines) == 1
     assert not browser.run(WIDE), "a column for each named limit scrolls inside the table"
+    quiet(browser)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without scripts"])
+def test_the_keys_that_ended_are_unfolded_by_keyboard_alone(
+    browser: Browser, scene: Scene, scripts: bool
+) -> None:
+    created = run(scene[0].gate.keys.create("org_folded", "ended key"))
+    run(scene[0].gate.keys.create("org_folded", "live key"))
+    run(scene[0].gate.keys.revoke("org_folded", created.key.id))
+    fingers = begin(browser, scene, Session("org_folded", "ada"), "/keys")
+    browser.allow_scripts(scripts)
+    try:
+        shown = "document.querySelector('.ended table').checkVisibility()"
+        assert not browser.run(shown)
+        fingers.tab_to("Revoked and expired keys (1)")
+        browser.press("Enter")
+        browser.until(shown)
+        fingers.follow("ended key", "Key ID")
+    finally:
+        browser.allow_scripts(True)
     quiet(browser)
 
 
@@ -443,7 +469,7 @@ def test_a_reload_after_the_creation_creates_no_second_key(browser: Browser) -> 
             "",
             "/keys/new",
             ADA,
-            "document.getElementById('name').value = 'one',"
+            f"document.getElementById('name').value = 'one', {SCOPE}"
             "document.querySelector('main form').requestSubmit(), true",
         )
         open_state(browser, console, state)
@@ -459,7 +485,7 @@ def test_a_reload_after_the_creation_creates_no_second_key(browser: Browser) -> 
 def test_a_form_that_is_clicked_twice_shows_the_one_key(browser: Browser) -> None:
     with on_starlette() as console:
         twice = (
-            "document.getElementById('name').value = 'one',"
+            f"document.getElementById('name').value = 'one', {SCOPE}"
             "(form => (form.requestSubmit(), form.requestSubmit()))"
             "(document.querySelector('main form')), true"
         )

@@ -11,13 +11,14 @@ import pytest
 
 from lockgate import Actor, Plan, PlanBook, acting, run
 from lockgate.core.timestamps import DAY
+from lockgate.dashboard import key_pages
 from lockgate.dashboard.key_rows import state_of
 from lockgate.options import KeyOptions
 from lockgate.services.keys import keys as keys_of_gate
 from lockgate.sessions import Session
 from lockgate.testing import HandClock
 
-from .consoles import ADA, PLACES, Console, make_gate, on_starlette
+from .consoles import ADA, PLACES, Console, Page, make_gate, on_starlette
 from .states import Clock
 
 
@@ -268,7 +269,7 @@ def test_a_key_is_revoked_behind_a_page_that_says_what_stops(person: Console) ->
     assert person.status_with(key) == 200
     run(person.gate.flush())
     page = person.get(f"/keys/{id}/revoke")
-    page.sees("It was last used just now from 127.0.0.1", "Units in the last 7 days: 1.")
+    page.sees("It was last used just now from 127.0.0.1", "Requests counted in the last 7 days: 1.")
     assert person.status_with(key) == 200, "a GET revokes nothing"
     person.post(f"/keys/{id}/revoke", status=303)
     assert person.status_with(key) == 401
@@ -291,6 +292,33 @@ def test_the_key_limit_of_the_organization_is_told() -> None:
         page = person.post("/keys/new", form, status=409)
         page.sees("has 1 live API keys, the most it may")
         assert 'value="one more"' in page.html
+
+
+def test_a_new_key_asks_for_scopes_and_suggests_an_expiry(person: Console) -> None:
+    page = person.get("/keys/new")
+    checked = re.findall(r'name="(\w+)" value="([^"]+)"[^>]* checked', page.html)
+    assert checked == [("access", "some")]
+    assert re.findall(r'<option value="(\w*)" selected>', page.html) == ["90"]
+    page.sees("90 days (suggested)", "No expiration")
+    form = {"name": "a key", "access": "some", "expires": "90"}
+    refused = person.post("/keys/new", form, status=400)
+    refused.sees("Choose at least one, at most 50.")
+    key = run(
+        person.gate.keys.get(
+            f"org_{_number[0]}",
+            person.id_of(person.post("/keys/new", {**form, "scopes": "jobs:read"}, status=201).key),
+        )
+    )
+    assert key.expires_at == pytest.approx(key.created_at + 90 * DAY, abs=DAY / 100)
+    assert key.scopes == ("jobs:read",)
+
+
+@pytest.mark.parametrize(("longest", "chosen"), [(30, "maximum"), (90, "90"), (400, "90")])
+def test_the_suggested_expiry_is_within_the_maximum_age(longest: int, chosen: str) -> None:
+    options = KeyOptions(max_age_days=longest)
+    with on_starlette(lambda origin: make_gate(origin, key_options=options)) as person:
+        page = person.get("/keys/new")
+        assert re.findall(r'<option value="(\w*)" selected>', page.html) == [chosen]
 
 
 def test_a_maximum_age_is_the_longest_choice() -> None:
@@ -385,6 +413,53 @@ def test_a_search_takes_a_whole_name_and_no_whole_key(person: Console) -> None:
         assert pasted[:30] not in shown.text
     person.get(f"/keys?q={key}").sees(name)
     assert person.post("/keys", {"q": ""}, status=303).answer.headers["location"].endswith("/keys")
+
+
+def folded(page: Page) -> tuple[list[str], list[str]]:
+    """The names of the keys in view, and of those in the folded part."""
+    shown, _, ended = page.html.partition('<details class="ended">')
+    names = re.compile(r'"rowheader" scope="row"><a [^>]+>([^<]+)<')
+    return names.findall(shown), names.findall(ended)
+
+
+def test_live_keys_come_first_and_those_that_ended_are_folded(person: Console) -> None:
+    ids = {name: person.id_of(person.create(name)) for name in ("one", "two", "three", "four")}
+    for name in ("two", "four"):
+        person.post(f"/keys/{ids[name]}/revoke", status=303)
+    page = person.get("/keys")
+    assert folded(page) == (["three", "one"], ["four", "two"])
+    page.sees("Revoked and expired keys (2)")
+    found = person.get("/keys?q=o")
+    assert folded(found) == (["one", "four", "two"], [])
+    for name in ("one", "three"):
+        person.post(f"/keys/{ids[name]}/revoke", status=303)
+    page = person.get("/keys")
+    page.sees("No key is live", "Create new key")
+    assert '<details class="ended" open>' in page.html
+
+
+def test_live_keys_come_first_however_many_newer_ones_ended_G10(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_pages, "ON_A_PAGE", 3)
+    clock = HandClock()
+    with on_starlette(lambda origin: make_gate(origin, clock=clock)) as person:
+        names = [f"live {number}" for number in range(4)]
+        for name in names:
+            run(person.gate.keys.create("org_1", name))
+            clock.move(1)
+        for number in range(1100):
+            created = run(person.gate.keys.create("org_1", f"ended {number:04}"))
+            run(person.gate.keys.revoke("org_1", created.key.id))
+            clock.move(1)
+        page = person.get("/keys")
+        newest = [f"ended {number}" for number in (1099, 1098, 1097)]
+        assert folded(page) == (["live 3", "live 2", "live 1"], newest)
+        page.sees("All revoked keys", "All expired keys")
+        found = re.search(r'rel="next" href="/settings([^"]+)"', page.html)
+        assert found is not None
+        last = person.get(found[1].replace("&amp;", "&"))
+        assert folded(last) == (["live 0"], []) and "Next page" not in last.text
 
 
 def test_keys_are_filtered_by_their_state(person: Console) -> None:

@@ -190,7 +190,7 @@ def test_an_operator_sees_the_units_that_are_out_on_leases(
     leases = Reservation("0" * 16, 700, until, 1), Reservation("1" * 16, 800, until - 1, 1)
     monkeypatch.setattr(LeasesOut, "apply", lambda _, ledger, now: (leases, ledger))
     page = console.get("/operator/organization?id=org_8")
-    page.sees("1,500 of the units left are leased to processes until 08:00:01 UTC.")
+    page.sees("1,500 of the requests left are leased to processes until 08:00:01 UTC.")
 
 
 def test_no_other_person_gets_to_an_operators_page(console: Console) -> None:

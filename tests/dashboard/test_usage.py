@@ -8,8 +8,9 @@ from contextlib import suppress
 
 import pytest
 
-from lockgate import Limit, Plan, PlanBook, run
+from lockgate import Gate, Limit, Plan, PlanBook, run
 from lockgate.errors import Refusal
+from lockgate.options import StoreOptions
 
 from .consoles import PLACES, Console, make_gate, on_starlette
 
@@ -33,7 +34,7 @@ def test_the_page_shows_the_limits_and_what_was_refused(person: Console) -> None
     pictures = re.findall(r'<svg viewBox="0 0 720.*?</svg>', page.html, re.DOTALL)
     kinds = [{*re.findall(r'<rect class="(\w+)"', picture)} for picture in pictures]
     assert kinds == [{"admitted"}, {"refused"}], "units and requests are different things"
-    assert ["Units admitted: 10." in one for one in pictures] == [True, False]
+    assert ["Requests counted: 10." in one for one in pictures] == [True, False]
     assert ["Requests refused: 4." in one for one in pictures] == [False, True]
     (minute, hour, *_) = person.client.get("/settings/usage.json").json()
     assert (minute["used"], minute["limit"], minute["level"]) == (10, 10, "full")
@@ -51,8 +52,8 @@ def test_units_are_told_apart_from_requests() -> None:
             run(person.gate.authenticate(key, cost=2))
         run(person.gate.flush())
         text = " ".join(person.get(f"/keys/{id}?by=minute").text.split())
-        assert "Requests 3" in text and "Units admitted 6" in text and "it costs" in text
-        person.get(f"/keys/{id}/revoke").sees("Units in the last 7 days: 6.")
+        assert "Requests 3" in text and "Requests counted 6" in text and "costs" in text
+        person.get(f"/keys/{id}/revoke").sees("Requests counted in the last 7 days: 6.")
 
 
 def test_looking_at_usage_uses_nothing(person: Console) -> None:
@@ -60,12 +61,57 @@ def test_looking_at_usage_uses_nothing(person: Console) -> None:
         person.get("/usage").sees("0 of 10")
 
 
-def test_a_plan_without_a_limit_has_no_bar_for_it(person: Console) -> None:
-    run(person.gate.organizations.place("org_1", "free", rpd=None, concurrent=None))
-    page = person.get("/usage")
-    page.sees("0, no limit")
-    assert page.html.count('role="meter"') == 2
-    assert person.client.get("/settings/usage.json").json()[2]["limit"] is None
+def meters(person: Console, path: str = "/usage") -> list[str]:
+    """The titles of the limits on a page."""
+    return re.findall(r'<span id="meter-[^"]+">([^<]+)</span>', person.get(path).html)
+
+
+REQUESTS = ["Requests, last minute", "Requests, last hour", "Requests, last 24 hours"]
+
+
+@pytest.mark.parametrize("concurrent", [None, 0])
+def test_a_plan_without_a_limit_or_jobs_has_no_meter_for_it(
+    person: Console, concurrent: int | None
+) -> None:
+    assert meters(person) == [*REQUESTS, "Jobs now"]
+    person.get("/keys/new").sees("10 requests a minute", "2 jobs at a time")
+    run(person.gate.organizations.place("org_1", "free", rpd=None, concurrent=concurrent))
+    assert meters(person) == REQUESTS[:2]
+    for path in ("/usage", "/keys/new"):
+        text = person.get(path).text.lower()
+        assert "jobs" not in text.replace("jobs:", "") or path == "/keys/new"
+        assert "jobs at a time" not in text and "credits" not in text
+    live = person.client.get("/settings/usage.json").json()
+    assert [meter["name"] for meter in live] == ["minute", "hour"]
+
+
+def test_a_plan_without_any_limit_says_so() -> None:
+    book = PlanBook([Plan("open")])
+    with on_starlette(lambda origin: make_gate(origin, plans=book)) as person:
+        assert not meters(person)
+        person.get("/usage").sees("This plan has no limit.")
+        run(person.gate.slots.acquire("org_1", "job_1"))
+        assert meters(person) == ["Jobs now"]
+        person.get("/usage").sees("1, no limit")
+
+
+def test_budgets_are_credits_and_other_limits_are_not() -> None:
+    monthly = Limit("images", "1000/month")
+    book = PlanBook([Plan("pro", rpm=9, limits=(monthly, Limit("burst", "5/second")))])
+    budget = StoreOptions(hold_limits=[Limit("tokens", "900/day")])
+
+    def make(origin: str) -> Gate:
+        return make_gate(origin, plans=book, store_options=budget)
+
+    with on_starlette(make, operator=lambda *_: True) as person:
+        for path in ("/usage", "/operator/organization?id=org_1"):
+            html = person.get(path).html
+            credits, _, others = html.partition("<h3>Credits</h3>")[2].partition(
+                "<h3>Other limits</h3>"
+            )
+            assert "tokens, last day" in credits and "images, this month" in credits
+            assert "burst, last second" in others and "burst" not in credits
+            assert "tokens, last" not in others
 
 
 def test_a_gate_that_keeps_no_usage_shows_none() -> None:
@@ -90,7 +136,7 @@ def test_named_limits_are_shown_beside_the_plan_and_on_the_page_of_their_key() -
             with suppress(Refusal):
                 run(person.gate.authenticate(texts[1], limits=[HEAVY]))
         page = person.get("/usage?by=minute")
-        page.sees("Limits of single operations", "export, last hour", "3 of 3", "Full until")
+        page.sees("Other limits", "export, last hour", "3 of 3", "Full until")
         page.sees("export, last 15 minutes", "3 of 50", "The limit export was reached")
         page.sees("The limit heavy was reached")
         assert "heavy, last" not in page.text
@@ -114,14 +160,14 @@ def test_units_of_named_limits_have_bars_and_columns_of_their_own() -> None:
         run(person.gate.flush())
         for path in ("/usage?by=minute", f"/keys/{person.id_of(text)}?by=minute"):
             page = person.get(path)
-            page.sees("Units of export", "Units of tokens", "2,812")
+            page.sees("export", "tokens", "2,812")
             pictures = re.findall(r'<svg viewBox="0 0 720.*?</svg>', page.html, re.DOTALL)
             kinds = [{*re.findall(r'<rect class="(\w+)"', picture)} for picture in pictures]
             assert kinds == [{"admitted"}, {"used"}, {"used"}]
-            assert "Units of tokens: 2,812. The highest bar: 2,812." in pictures[2]
+            assert "tokens: 2,812. The highest bar: 2,812." in pictures[2]
             (head,) = re.findall(r"<thead>.*?</thead>", page.html, re.DOTALL)
             titles = re.findall(r">([^<>]+)</th>", head)
-            assert titles[1:-1] == ["Units admitted", "export", "tokens"]
+            assert titles[1:-1] == ["Requests counted", "export", "tokens"]
             assert re.search(
                 r'">1</td><td class="number">1</td><td class="number">2,812<', page.html
             )
@@ -155,6 +201,6 @@ def test_units_that_are_held_are_told_beside_those_that_are_used() -> None:
         run(person.gate.holds.take("org_1", {tokens: 300}))
         hold = run(person.gate.holds.take("org_1", {tokens: 50}))
         run(person.gate.holds.settle(hold.id, 40))
-        person.get("/usage").sees("tokens, last minute", "340 of 1,000, 300 held")
+        person.get("/usage").sees("tokens, last minute", "340 of 1,000, 300 reserved")
         live = {meter["name"]: meter for meter in person.client.get("/settings/usage.json").json()}
         assert (live["tokens-minute"]["used"], live["tokens-minute"]["level"]) == (340, "low")

@@ -31,6 +31,8 @@ from .moments import moment_of
 from .visit import Visit
 
 DAYS: Final = (7, 30, 60, 90, 180, 365)
+SUGGESTED: Final = 90
+"""The days after which a new key expires, unless the person chooses otherwise."""
 OVERLAPS: Final = (0, 1, 7, 30, OVERLAP_AT_MOST)
 _NAMES: Final = {
     "name": "field.name",
@@ -46,12 +48,11 @@ _NOT_A_NUMBER: Final = -1.0
 
 
 async def new_key(visit: Visit) -> Reply:
-    """Show the form for a new key."""
-    full = "full" if "*" in visit.gate.catalogue.scopes else "some"
+    """Show the form for a new key: it asks for the scopes, and suggests an expiry."""
     longest = _longest(visit)
-    expires = "" if longest is None or longest >= DAYS[-1] else "maximum"
+    within = longest is None or longest >= SUGGESTED
     draft = drafts.take(visit, visit.caller.path)
-    first = {"access": full, "expires": expires}
+    first = {"access": "some", "expires": str(SUGGESTED) if within else "maximum"}
     return await _form(visit, None, first if draft is None else _values(draft))
 
 
@@ -228,17 +229,18 @@ async def _form(
         areas=_areas(visit),
         has_full="*" in visit.gate.catalogue.scopes,
         days=[number for number in DAYS if longest is None or number <= longest],
+        suggested=SUGGESTED,
         longest=longest,
         expires=None if key is None or key.expires_at is None else moment_of(key.expires_at),
     )
 
 
 def _limits(visit: Visit, plan: Plan) -> list[str]:
-    """Return the limits of a plan as texts, such as ``10 a minute``."""
+    """Return the limits of a plan as texts, such as ``10 requests a minute``."""
     limits = [(window.name, window.limit) for window in plan.windows]
     return [
         visit.site.texts(f"limit.{name}", n=visit.site.number(limit))
-        for name, limit in (*limits, ("concurrent", plan.concurrent))
+        for name, limit in (*limits, ("concurrent", plan.concurrent or None))
         if limit is not None
     ]
 

@@ -12,6 +12,7 @@ from ..core.key_search import looks_like_key
 from ..core.timestamps import SECOND
 from ..core.usage_history import By, Last
 from ..errors import KeyNotLive, NotFound
+from ..services.keys.keys import KeyPage
 from ..services.usage.reports import UsageReport
 from ..web.operations.operation import Reply
 from .charts import SPANS, chart_of, spans
@@ -31,7 +32,8 @@ SEARCH_LENGTH: Final = 100
 
 
 async def list_keys(visit: Visit) -> Reply:
-    """Show the keys of the organization, newest first: all, or the ones that match a search."""
+    """Show the live keys of the organization, newest first, and the newest ones that ended,
+    folded; or the keys that match a search, live ones first."""
     label, cursor = visit.query.one("label"), visit.query.one("cursor") or None
     text = _searched(visit, visit.query.one("q"))
     name, _, value = label.partition("=")
@@ -41,14 +43,22 @@ async def list_keys(visit: Visit) -> Reply:
     asked = _asked(text, label, state)
     if asked:
         await visit.charge()
+    shown = state if asked else KeyState.ACTIVE
     found = await keys.list(
-        visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text, state=state
+        visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text, state=shown
     )
+    newest = KeyPage([], None)
+    if not asked and cursor is None:
+        newest = await keys.list(visit.owner, limit=ON_A_PAGE)
     now = await keys.now()
-    many = cursor is not None or len(found.keys) > SEARCHED_FROM
+    ended = [key for key in newest.keys if key.state(now) is not KeyState.ACTIVE]
+    many = cursor is not None or len(found.keys) + len(ended) > SEARCHED_FROM
+    live_first = sorted(found.keys, key=lambda key: key.state(now) is not KeyState.ACTIVE)
     return visit.page(
         "keys.html",
-        rows=KeyRows(visit, found.keys, now),
+        rows=KeyRows(visit, live_first, now),
+        ended=KeyRows(visit, ended, now),
+        has_more_ended=newest.cursor is not None,
         mark=Marks(),
         cursor=found.cursor,
         is_first=cursor is None,

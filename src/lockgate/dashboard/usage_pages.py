@@ -18,7 +18,7 @@ _WIDTH: Final = 100
 
 
 async def show_usage(visit: Visit) -> Reply:
-    """Show the windows, the jobs, and usage over time."""
+    """Show the limits of the plan, credits, and usage over time."""
     explained = await visit.gate.explain(visit.owner)
     span = span_of(visit)
     report = await history_of(visit, visit.owner, None, span)
@@ -27,7 +27,7 @@ async def show_usage(visit: Visit) -> Reply:
         plan=explained.plan,
         unread=explained.unread,
         meters=meters_of(visit, explained),
-        named=named_meters(visit, explained),
+        **sections_of(visit, explained),
         report=report,
         chart=None if report is None else chart_of(visit, report, span),
         spans=spans(visit, span),
@@ -41,19 +41,42 @@ async def live_usage(visit: Visit) -> Reply:
 
 
 def meters_of(visit: Visit, explained: Explanation) -> list[dict[str, Any]]:
-    """Return the windows and the jobs of an organization as meters."""
+    """Return the requests and the jobs of an organization as meters: those that its plan limits,
+    and jobs that run without a limit."""
     t, slots = visit.site.texts, explained.slots
-    windows = [(w.name, w.used, w.limit, w.until) for w in explained.windows]
+    found = [(w.name, w.used, w.limit, w.until) for w in explained.windows if w.limit is not None]
+    if slots.limit or slots.used:
+        found.append(("concurrent", slots.used, slots.limit, None))
     return [
         _meter(visit, name, t(f"usage.{name}"), used, limit, until)
-        for name, used, limit, until in [*windows, ("concurrent", slots.used, slots.limit, None)]
+        for name, used, limit, until in found
     ]
 
 
+def sections_of(visit: Visit, explained: Explanation) -> dict[str, list[dict[str, Any]]]:
+    """Return the meters of an organization's named limits: of its credits, which are budgets of
+    holds and of calendar periods, and of others."""
+    return {
+        "credits": named_meters(visit, explained, credits=True),
+        "named": named_meters(visit, explained, credits=False),
+    }
+
+
 def named_meters(
-    visit: Visit, explained: Explanation, by: Subject = "organization"
+    visit: Visit,
+    explained: Explanation,
+    by: Subject = "organization",
+    *,
+    credits: bool | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the windows of the named limits of an organization, or of one key of it, as meters."""
+    """Return the windows of the named limits of an organization, or of one key of it, as meters.
+
+    Args:
+        visit: the visit of the page.
+        explained: what is counted.
+        by: whose limits.
+        credits: whether those that are credits, or the others; None: both.
+    """
     return [
         _meter(
             visit,
@@ -63,7 +86,7 @@ def named_meters(
             refuses=not one.limit.soft,
         )
         for one in explained.limits
-        if one.limit.by == by
+        if one.limit.by == by and credits in (None, one.source == "hold" or bool(one.limit.quotas))
         for window in one.windows
     ]
 

@@ -79,6 +79,13 @@ async def sample(store: Store, organization: str, limit: int, now: int | None) -
     return sorted([*found.values()][:limit], key=order), len(found) > limit
 
 
+def _part(keys: Page, limit: int, after: Position | None) -> tuple[Page, Position | None]:
+    """Return the keys behind a position, and that of the last if others follow."""
+    if after is not None:
+        keys = [key for key in keys if order(key) > (-after.instant, after.id)]
+    return keys[:limit], position(keys[limit - 1]) if len(keys) > limit else None
+
+
 class Keys(KeyChanges):
     """The keys of a gate, as ``gate.keys``."""
 
@@ -163,7 +170,8 @@ class Keys(KeyChanges):
         """Return a page of the organization's keys in any state, newest first (D10).
 
         A page of chosen keys is the result of reading at most 1,000 keys, chosen or not (G10): so
-        it may have fewer than ``limit``, or none, although it is not the last.
+        it may have fewer than ``limit``, or none, although it is not the last. Up to 99 live keys
+        are found by reading no others.
 
         Args:
             organization: its id.
@@ -199,7 +207,10 @@ class Keys(KeyChanges):
             )
 
         with asking(self._events):
-            if wanted or matching or state:
+            live = await self._all_live(organization, now) if state is KeyState.ACTIVE else None
+            if live is not None:
+                keys, rest = _part([*filter(is_wanted, live)], limit, after)
+            elif wanted or matching or state:
                 keys, rest = await self._choose(organization, limit, after, is_wanted)
             else:
                 keys, rest = await self._page(organization, limit, after)
@@ -219,6 +230,12 @@ class Keys(KeyChanges):
                 return keys, None
             after = position(page[-1])
         return keys[:limit], position(keys[limit - 1])
+
+    async def _all_live(self, organization: str, now: int) -> Page | None:
+        """Return all live keys in the order of lists, however many newer ones ended; None: there
+        are more than one read returns."""
+        page = await self._store.list_live(organization, READ_AT_ONCE, None, now)
+        return sorted(page, key=order) if len(page) < READ_AT_ONCE else None
 
     async def _choose(
         self,
