@@ -9,6 +9,7 @@ from time import process_time_ns
 
 from lockgate import run
 from lockgate.asgi import AsgiRequest, GateMiddleware
+from lockgate.core.rate_limit_headers import rate_headers
 
 from . import contenders
 from .drive import Turn
@@ -78,7 +79,7 @@ def stages() -> dict[str, Callable[[], float]]:
         "      store.admit": _awaits(lambda: store.admit(token, 1, gate.plans, None)),
         "        token.matches": _calls(lambda: token.matches(*digest[:2])),
         "        windows.hit": _calls(hit),
-        "    gate.headers": _calls(lambda: gate.headers(plan, reading)),
+        "    rate_headers": _calls(lambda: rate_headers(plan, reading)),
         "  AsgiRequest": _calls(lambda: AsgiRequest(scope)),
     }
 

@@ -21,13 +21,7 @@ from .core.limit_hits import of_plan_alone, tighter
 from .core.limit_windows import LimitWindows
 from .core.limits import Limit, bound, check_limits, check_names
 from .core.plans import Plan, PlanBook, is_id, is_whole
-from .core.rate_limit_headers import (
-    all_headers,
-    all_text,
-    rate_headers,
-    rate_limit_exceeded,
-    rate_text,
-)
+from .core.rate_limit_headers import rate_headers, rate_limit_exceeded
 from .core.row_seals import is_current, resealed_key
 from .core.same_origin import origin_of
 from .core.scopes import Catalogue, Requirement, requirement
@@ -196,10 +190,6 @@ class Gate:
         """The further header for keys in lower case; None: only ``Authorization`` holds keys."""
         self.error_body, self.longest_retry = of_web.error_body, of_web.longest_retry
         self.health: Final = of_web.health
-        self.headers, self.text_headers = (
-            (all_headers, all_text) if of_web.draft_headers else (rate_headers, rate_text)
-        )
-        """Build the rate-limit headers of a plan and a reading, as bytes and as text (D23)."""
 
         # The store, its events, and the limits of this process.
         self.clock: Final = clock
@@ -1039,7 +1029,7 @@ class Gate:
         """Add the rate-limit headers of a plan and a reading to a refusal, if they are known."""
         if measured is not None:
             refusal.measured = measured
-            refusal.rate = self.headers(*measured)
+            refusal.rate = rate_headers(*measured)
 
     async def _rehash(self, token: Token, key: ApiKey) -> ApiKey:
         """Move a key to the newest pepper, while its text is at hand, and seal its row (K9).

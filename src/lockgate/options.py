@@ -108,7 +108,6 @@ class WebOptions:
         longest_retry: the most seconds that a 429 asks a client to wait without advising it by
             ``x-should-retry: false`` to give up (D48); None: any. A cost above a limit, for which
             waiting is useless, always has this advice.
-        draft_headers: whether to add the IETF draft's ``RateLimit`` fields (D23).
         end_streams: whether the open streams and WebSockets of a key, or of an agent's session, end
             within a second of its revocation, expiry or sign-out.
         session_cookie: the name of the session cookie. Browsers accept a name that starts with
@@ -141,7 +140,6 @@ class WebOptions:
     key_header: str | None = None
     error_body: ErrorFormat | None = None
     longest_retry: float | None = 120
-    draft_headers: bool = False
     end_streams: bool = True
     session_cookie: str | None = SESSION_COOKIE
     session_bearer: bool | SessionVerifier = False

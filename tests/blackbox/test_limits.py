@@ -274,7 +274,6 @@ def test_the_headers_are_on_every_kind_of_answer(client: Client, demo: Demo) -> 
 
 
 def test_no_other_rate_headers(client: Client, demo: Demo) -> None:
-    """D23: the RFC draft's fields are off by default."""
     for answer in (client.get("/health"), client.get(MODELS, key=demo["enterprise"].api_key)):
         names = {name for name, _ in answer.headers if "ratelimit" in name.replace("-", "")}
         assert names == set(RATE_HEADERS)

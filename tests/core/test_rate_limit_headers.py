@@ -6,11 +6,7 @@ from hypothesis import strategies as st
 
 from lockgate.core.plans import FREE, Plan
 from lockgate.core.rate_limit_headers import (
-    DRAFT_HEADERS,
     RATE_HEADERS,
-    all_headers,
-    all_text,
-    draft_headers,
     rate_headers,
     rate_limit_exceeded,
     rate_text,
@@ -67,9 +63,8 @@ def test_no_header_is_invented_where_there_is_no_limit() -> None:
 @pytest.mark.parametrize("remaining", [None, 0, 7])
 def test_headers_as_text_equal_headers_as_bytes(plan: Plan, remaining: int | None) -> None:
     said = reading(remaining=remaining, tightest=None if remaining is None else 1)
-    for as_bytes, as_text in ((rate_headers, rate_text), (all_headers, all_text)):
-        decoded = [(name.decode(), value.decode()) for name, value in as_bytes(plan, said)]
-        assert list(as_text(plan, said)) == decoded
+    decoded = [(name.decode(), value.decode()) for name, value in rate_headers(plan, said)]
+    assert list(rate_text(plan, said)) == decoded
 
 
 def test_the_headers_of_a_real_reading() -> None:
@@ -88,19 +83,6 @@ def test_the_headers_of_a_real_reading() -> None:
     assert dict(rate_headers(FREE, refused))[b"x-ratelimit-remaining"] == b"0"
     error = rate_limit_exceeded(FREE.windows, refused)
     assert (error.type, error.limit, error.used, error.retry_after) == ("minute", 10, 10, 60)
-
-
-def test_the_fields_of_the_draft() -> None:
-    assert draft_headers(FREE, reading(reset=NOW + 1_500_000, tightest=1)) == (
-        (b"ratelimit-policy", b'"minute";q=10;w=60, "hour";q=100;w=3600, "day";q=500;w=86400'),
-        (b"ratelimit", b'"hour";r=7;t=2'),
-    )
-    assert draft_headers(HOURLY, reading(tightest=1)) == (
-        (b"ratelimit-policy", b'"hour";q=100;w=3600'),
-        (b"ratelimit", b'"hour";r=7;t=0'),
-    )
-    assert {name for name, _ in draft_headers(FREE, reading())} == DRAFT_HEADERS
-    assert draft_headers(FREELY, reading(remaining=None, tightest=None)) == ()
 
 
 @pytest.mark.parametrize(

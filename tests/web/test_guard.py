@@ -21,6 +21,7 @@ from lockgate import (
     run,
 )
 from lockgate.core.digests import Digest
+from lockgate.core.rate_limit_headers import rate_headers
 from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
@@ -85,7 +86,7 @@ def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal |
         principal = None
     else:
         assert entry.measured is not None
-        principal, code, rate = entry.principal, "in", bench.gate.headers(*entry.measured)
+        principal, code, rate = entry.principal, "in", rate_headers(*entry.measured)
     assert len(rate) == 3
     return code, principal
 
@@ -311,7 +312,7 @@ def test_d24_a_refusal_for_another_reason_is_its_own_from_a_spent_address() -> N
             found, rate = refusal.code, dict(refusal.rate)
         else:
             assert measured is not None
-            found, rate = "in", dict(bench.gate.headers(*measured))
+            found, rate = "in", dict(rate_headers(*measured))
         assert found == code
         assert (rate[b"x-ratelimit-limit"], rate[b"x-ratelimit-remaining"]) == (limit, remaining)
 
@@ -330,7 +331,7 @@ def test_d24_a_key_that_was_refused_and_is_known_later_shows_its_plan() -> None:
     spend(bench)
     measured = run(guard.enter(caller)).measured
     assert measured is not None
-    assert dict(bench.gate.headers(*measured))[b"x-ratelimit-limit"] == b"7"
+    assert dict(rate_headers(*measured))[b"x-ratelimit-limit"] == b"7"
 
 
 def test_d24_a_known_key_with_a_moved_digest_is_admitted_from_a_spent_address() -> None:

@@ -13,12 +13,6 @@ from .timestamps import SECOND, whole_seconds
 RATE_HEADERS = frozenset({b"x-ratelimit-limit", b"x-ratelimit-remaining", b"x-ratelimit-reset"})
 """The headers that lockgate sets, replacing the application's."""
 
-DRAFT_HEADERS = frozenset({b"ratelimit", b"ratelimit-policy"})
-"""The optional headers of the IETF draft."""
-
-OURS = RATE_HEADERS | DRAFT_HEADERS
-"""All headers that lockgate may set."""
-
 NOT_TO_STORE = frozenset({401, 403, 429})
 """Statuses of responses that caches must not store, from lockgate or a handler (D38)."""
 
@@ -65,35 +59,6 @@ def shadowed(rate: Iterable[Header]) -> tuple[Header, ...]:
     In shadow mode the original names may belong to another limiter.
     """
     return tuple((b"x-shadow-" + name.removeprefix(b"x-"), value) for name, value in rate)
-
-
-def draft_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
-    """Return ``RateLimit-Policy`` and ``RateLimit`` (draft-ietf-httpapi-ratelimit-headers-10)."""
-    if reading.tightest is None:
-        return ()
-    policy = ", ".join(
-        f'"{window.name}";q={window.limit};w={window.span // SECOND}'
-        for window in plan.windows
-        if window.limit is not None
-    )
-    name = plan.windows[reading.tightest].name
-    resets_in = whole_seconds(reading.reset - reading.now)
-    limit = f'"{name}";r={reading.remaining};t={resets_in}'
-    return ((b"ratelimit-policy", policy.encode()), (b"ratelimit", limit.encode()))
-
-
-def all_headers(plan: Plan, reading: Reading) -> tuple[Header, ...]:
-    """Return the headers of :func:`rate_headers` and :func:`draft_headers`."""
-    return (*rate_headers(plan, reading), *draft_headers(plan, reading))
-
-
-def all_text(plan: Plan, reading: Reading) -> tuple[TextHeader, ...]:
-    """Return the headers of :func:`all_headers` as text."""
-    drafted = draft_headers(plan, reading)
-    return (
-        *rate_text(plan, reading),
-        *((name.decode(), value.decode()) for name, value in drafted),
-    )
 
 
 def rate_limit_exceeded(

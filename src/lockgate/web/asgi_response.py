@@ -8,7 +8,7 @@ from starlette.authentication import AuthCredentials, UnauthenticatedUser
 from starlette.types import ASGIApp, Message, Scope, Send
 
 from ..core.deprecation import SUNSET_HEADERS
-from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
+from ..core.rate_limit_headers import NOT_TO_STORE, RATE_HEADERS, rate_headers, shadowed
 from ..errors import Header, Refusal, TryAgain
 from ..gate import Gate
 from .asgi_request import AsgiRequest
@@ -20,8 +20,8 @@ REPLY_OF: Final = "lockgate.reply_of"
 """The key of a scope whose refusals have a protocol's own form: a function that makes the reply."""
 
 _NO_STORE: Final = (b"cache-control", b"no-store")
-_OURS_AND_CACHES: Final = OURS | {b"cache-control"}
-_NOTICED: Final = OURS | {b"content-length"}
+_OURS_AND_CACHES: Final = RATE_HEADERS | {b"cache-control"}
+_NOTICED: Final = RATE_HEADERS | {b"content-length"}
 _DENIAL: Final = "websocket.http.response"
 _POLICY_VIOLATION: Final = 1008
 _TRY_AGAIN_LATER: Final = 1013
@@ -89,7 +89,7 @@ class Exchange(AsgiRequest):
         if entry.is_rated:  # A gate inside this one has written its own.
             return send(message)
         # Both arguments by name: a call with ``*`` makes a frame outside the interpreter's loop.
-        rate = () if measured is None else guard.gate.headers(measured[0], measured[1])
+        rate = () if measured is None else rate_headers(measured[0], measured[1])
         message = {**message}  # With the headers in the same display it takes twice as long.
         message["headers"] = headers
         if guard.shadow is not None and not entry.rule.own:
@@ -135,7 +135,7 @@ class Exchange(AsgiRequest):
         entry = self.entry
         mark_rated(entry.outer)
         if _denies(self.scope):
-            rate = () if entry.measured is None else entry.gate.headers(*entry.measured)
+            rate = () if entry.measured is None else rate_headers(*entry.measured)
             reply = Reply(403, (_NO_STORE, *rate), b"")
             await respond(reply, self.scope, self.send, prefix="websocket.")
         else:
@@ -222,7 +222,7 @@ def set_unauthenticated_user(scope: Scope) -> None:
 
 def _kept(headers: list[Header], ending: tuple[Header, ...], *, not_to_store: bool) -> list[Header]:
     """Return an application's headers but for those that ours replace (G2, D38, D43)."""
-    replaced = _OURS_AND_CACHES if not_to_store else OURS
+    replaced = _OURS_AND_CACHES if not_to_store else RATE_HEADERS
     if ending:
         replaced |= SUNSET_HEADERS
     kept = [header for header in headers if header[0].lower() not in replaced]

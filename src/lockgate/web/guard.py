@@ -8,7 +8,7 @@ from typing import Final
 from ..core.access_rule import ANY_KEY, Rule
 from ..core.limit_hits import tighter
 from ..core.limits import Limit, bound
-from ..core.rate_limit_headers import rate_limit_exceeded
+from ..core.rate_limit_headers import rate_headers, rate_limit_exceeded
 from ..core.request_paths import Pattern
 from ..core.sliding_window import Reading
 from ..errors import (
@@ -484,7 +484,7 @@ class Guard(GuardedRoutes):
             gate.attach_rate_headers(refusal, known)
         if caller.outside is not None and refusal.measured is not None:
             plan, reading = refusal.measured
-            ending = refusal.rate[len(gate.headers(plan, reading)) :]
+            ending = refusal.rate[len(rate_headers(plan, reading)) :]
             gate.attach_rate_headers(refusal, (plan, tighter(reading, caller.outside)))
             refusal.rate += ending
         return refusal

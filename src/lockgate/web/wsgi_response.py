@@ -9,13 +9,13 @@ from typing import Final
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from ..core.deprecation import SUNSET_HEADERS
-from ..core.rate_limit_headers import NOT_TO_STORE, OURS, shadowed
+from ..core.rate_limit_headers import NOT_TO_STORE, RATE_HEADERS, rate_headers, rate_text, shadowed
 from ..errors import Header, Refusal
 from .entry import Entry, mark_rated
 from .operations.operation import Reply
 from .wsgi_request import WsgiRequest
 
-_NAMES: Final = {name: name.decode() for name in OURS}
+_NAMES: Final = {name: name.decode() for name in RATE_HEADERS}
 """The names that every response carries, as text."""
 _OURS: Final = frozenset(_NAMES.values())
 _OURS_AND_CACHES: Final = _OURS | {"cache-control"}
@@ -42,7 +42,7 @@ def starting(entry: Entry, start_response: StartResponse) -> StartResponse:
         if entry.is_rated:  # A gate inside this one has written its own.
             return start_response(status, headers, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
         if guard.shadow is not None and not entry.rule.own:
-            rate = () if measured is None else shadowed(guard.gate.headers(*measured))
+            rate = () if measured is None else shadowed(rate_headers(*measured))
             return start_response(status, [*headers, *text(rate)], exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
         not_to_store = status[:3] in _NOT_TO_STORE
         replaced = _OURS_AND_CACHES if not_to_store else _OURS
@@ -63,7 +63,7 @@ def starting(entry: Entry, start_response: StartResponse) -> StartResponse:
                 kept = [one for one in kept if one[0].lower() not in _SUNSET]
                 kept += text(ending)
         if measured is not None:
-            kept += guard.gate.text_headers(measured[0], measured[1])  # Faster than with ``*``.
+            kept += rate_text(measured[0], measured[1])  # Faster than with ``*``.
             if entry.outer is not None:
                 mark_rated(entry.outer)
         return start_response(status, kept, exc_info)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - as it came
