@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import MagicMock
 
+import click
+
 from lockgate import Gate, LeakReports, Refusal, Registration, errors
+from lockgate.cli.main import lockgate
 from lockgate.metrics import Metrics, StoreCall
 from lockgate.opentelemetry import instrument
 from lockgate.options import WebOptions
@@ -26,6 +29,9 @@ from .marked import Row, fill_parts, table
 PAGES: Final = Path(__file__).parent / "reference"
 _SECRET: Final = "a secret of these tables, of no service"
 _NUMBERS: Final = re.compile(r" \((?:[DK]\d+|RFC)\b[^()]*\)|, D\d+(?=\))")
+_HELP: Final = re.compile(r"(?<=\.) .*|\x08.*")
+"""What follows the first sentence of the help of a command."""
+_COMMON: Final = {"--gate", "--store", "--json"}
 _EVENT: Final = re.compile(r"^\| `(\w+)` .*\| (.*) \|$", re.MULTILINE)
 
 
@@ -213,12 +219,50 @@ def _type(field: Mapping[str, Any]) -> str:
     return f"{kind} ({field['format']})" if "format" in field else str(kind)
 
 
+def commands_table() -> str:
+    """Return a line for each command: arguments, effect and options."""
+    rows: list[Row] = [
+        (
+            code(" ".join(("lockgate", *path, *map(_argument, arguments)))),
+            _HELP.sub("", " ".join((command.help or "").split())).rstrip("."),
+            codes(
+                each.opts[0]
+                for each in command.params
+                if isinstance(each, click.Option) and each.opts[0] not in _COMMON
+            ),
+        )
+        for path, command in _commands(lockgate)
+        for arguments in [[each for each in command.params if isinstance(each, click.Argument)]]
+    ]
+    return table(("command", "effect", "options"), *rows)
+
+
+def _commands(
+    command: click.Command, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Yield each command that is no group, with its path, in the order of the names."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, part in sorted(command.commands.items()):
+        yield from _commands(part, (*path, name))
+
+
+def _argument(argument: click.Argument) -> str:
+    """Return an argument as the help of a command writes it."""
+    kind = argument.type
+    name = "{" + "|".join(kind.choices) + "}" if isinstance(kind, click.Choice) else None
+    shown = argument.metavar or name or (argument.name or "").upper()
+    return shown if argument.required or shown.startswith("[") else f"[{shown}]"
+
+
 TABLES: Final[Mapping[str, Callable[[], str]]] = {
     "errors": error_table,
     "prometheus": prometheus_table,
     "opentelemetry": opentelemetry_table,
     "operations": operations_table,
     "schemas": schemas_tables,
+    "commands": commands_table,
 }
 
 
