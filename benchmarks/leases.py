@@ -58,7 +58,7 @@ class Fleet(NamedTuple):
 FLEETS = (Fleet(6000, 4, 1), Fleet(6000, 4, 0.5), Fleet(60_000, 16, 1), Fleet(600, 2, 1))
 SIMULATED = Part(
     "lease-simulation",
-    "scale.md",
+    "measured.md",
     (
         Table(
             ("fleet", "delivered", "worst window", "store calls an admission"),
@@ -70,7 +70,7 @@ STORES = ("SQLite", "PostgreSQL", "MariaDB", "Redis", "Redis Cluster")
 FLIGHTS = (1, 32)
 SPEED = Part(
     "lease-speed",
-    "scale.md",
+    "measured.md",
     (
         Table(
             (

@@ -39,7 +39,7 @@ SIZES = tuple(f"{10**power:,}" for power in range(3, 7))
 DATABASES = {"sqlite": "SQLite", "postgresql": "PostgreSQL", "mysql": "MariaDB"}
 PAGE = Part(
     "lookup",
-    "sql.md",
+    "measured.md",
     (Table(("keys: a lookup, of that among 1,000", *DATABASES.values()), SIZES),),
 )
 PARTS = (PAGE,)

@@ -138,7 +138,7 @@ LONE, MANY = "1 caller", f"{CALLERS} callers"
 COSTS = ("client CPU, of the floor's", "Redis CPU, of the floor's", "commands", "round trips")
 PAGE = Part(
     "redis",
-    "redis.md",
+    "measured.md",
     (
         *(Table((callers, *COSTS), tuple(CONTENDERS)) for callers in (LONE, MANY)),
         Table(

@@ -79,7 +79,7 @@ SERVERS = {"postgresql": ("PostgreSQL", postgres), "mysql": ("MariaDB", mariadb)
 ROWS = (*IN_SQLITE, *(f"{server}, {what}" for server, _ in SERVERS.values() for what in SERVED))
 PAGE = Part(
     "sql",
-    "sql.md",
+    "measured.md",
     (
         Table(("admissions a second", "floor", "lockgate", "time, of the floor's"), ROWS),
         Table(("CPU time of a call, SQLite, 1 caller", "us", "of bare", "of by hand"), ALONE),

@@ -175,7 +175,7 @@ STORES: Final[dict[str, Callable[[ExitStack], tuple[servers.Server | None, str]]
 """Open a store: its server, whose connections a relay cuts, or None, and its URL."""
 PAGE: Final = Part(
     "streams",
-    "holds.md",
+    "measured.md",
     (
         Table(
             (
