@@ -35,6 +35,7 @@ from lockgate.errors import (
 from lockgate.options import KeyOptions, StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import Admission, StoreError
+from lockgate.stores.combined import CombinedStore
 from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 from tests.stores.making import NOW, HandClock
@@ -397,6 +398,9 @@ def gate_with(
         ({"trusted_proxies": ["10.0.0.0/33"]}, "'10.0.0.0/33'"),
         ({"trusted_proxies": ["proxy.internal"]}, "'proxy.internal'"),
         ({"store": "nosql://"}, "nosql.*memory://"),
+        ({"keys": "memory://"}, "KeyStore.*WindowStore.*not MemoryStore and NoneType"),
+        ({"keys": "memory://", "windows": 1}, "not MemoryStore and int"),
+        ({"store": "memory://", "keys": "memory://", "windows": "memory://"}, "not both"),
         ({"sessions": object()}, "sessions is of the type object: give SessionVerifier"),
         ({"web_options": {"prefix": "api"}}, r"prefix 'api'.*must"),
         ({"web_options": {"prefix": "/api/"}}, r"prefix '/api/'.*must"),
@@ -487,6 +491,25 @@ def test_brand_and_environment_are_on_the_keys() -> None:
 @pytest.mark.parametrize("build", [lambda: "memory://", MemoryStore])
 def test_a_store_or_its_url(build: Callable[[], Any]) -> None:
     assert isinstance(Gate(build(), brand="acme").store, MemoryStore)
+
+
+def test_a_store_in_two_parts() -> None:
+    gate = Gate(brand="acme", keys="memory://", windows="memory://")
+    assert isinstance(gate.store, CombinedStore)
+    key = run(gate.keys.create("org_1", "a"))
+    assert run(gate.authenticate(key.text)).reading.used == (1, 1, 1)
+    assert isinstance(gate.store.windows, MemoryStore)
+    assert isinstance(gate.store.keys, MemoryStore)
+    assert run(gate.store.keys.find(key.key.handle)) is not None
+    assert run(gate.store.windows.find(key.key.handle)) is None
+    run(gate.organizations.reset("org_1"))
+    assert run(gate.authenticate(key.text)).reading.used == (1, 1, 1)
+    actions = [change.action for change in run(gate.changes.list("org_1")).changes]
+    assert actions == ["windows_reset", "key_created"]
+    run(gate.keys.revoke("org_1", key.key.id))
+    with pytest.raises(KeyRevoked):
+        run(gate.authenticate(key.text))
+    assert run(gate.keys.get("org_1", key.key.id)).request_count == 2
 
 
 def test_a_given_clock_decides_expiry_and_windows() -> None:

@@ -71,10 +71,10 @@ from .services.usage.settings import UsageHistory
 from .services.usage.thresholds import Thresholds
 from .sessions import Session, SessionVerifier
 from .stores.answers import UNKNOWN, Admission, Usage, Verdict, refusal_of
-from .stores.base import Store
+from .stores.base import KeyStore, Store, WindowStore
 from .stores.committed import collecting
 from .stores.memory.store import MemoryStore
-from .stores.open import checked, open_store, resilient
+from .stores.open import checked, combine, open_store, resilient
 from .stores.quota_thresholds import tell_quotas
 from .stores.resilience.deadlines import Patience, within
 from .stores.resilience.local_limits import LocalLimits
@@ -116,8 +116,13 @@ class Gate:
     """Authenticate and rate-limit requests: the keys, scopes and limits of one service.
 
     Args:
-        store: where keys and windows are kept: a :class:`~lockgate.stores.Store` or its URL.
+        store: where keys and windows are kept: a :class:`~lockgate.stores.Store` or its URL; by
+            default the memory of this process.
         brand: the first word of the service's keys, as ``acme`` in ``acme_live_...``.
+        keys: in place of ``store``, with ``windows``: where keys are kept, any
+            :class:`~lockgate.stores.KeyStore` or the URL of a store.
+        windows: where windows, slots and holds are counted then, any
+            :class:`~lockgate.stores.WindowStore` or the URL of a store.
         peppers: secrets for key digests and row seals, the newest first, 16 bytes or more each
             (D3).
         plans: the plan book; by default the plans *free*, *starter*, *creator* and *enterprise*.
@@ -139,14 +144,16 @@ class Gate:
         ConfigurationError: arguments do not fit together; the message says what to change.
     """
 
-    tells_of: ClassVar = frozenset({"store"})
+    tells_of: ClassVar = frozenset({"store", "keys", "windows"})
     _limits: Mapping[str, Limit] = MappingProxyType({})
 
     def __init__(
         self,
-        store: Store | str = "memory://",
+        store: Store | str | None = None,
         *,
         brand: str,
+        keys: KeyStore | str | None = None,
+        windows: WindowStore | str | None = None,
         peppers: Sequence[bytes] = (),
         plans: PlanBook | None = None,
         catalogue: Catalogue | None = None,
@@ -157,7 +164,7 @@ class Gate:
         store_options: StoreOptions | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self._opened = open_store(store) if isinstance(store, str) else checked(store)
+        self._opened = _opened(store, keys, windows)
         of_keys, of_web = key_options or KeyOptions(), web_options or WebOptions()
         of_store = store_options or StoreOptions()
         clock, systems = of_store.clock, tuple(of_keys.legacy)
@@ -1075,6 +1082,21 @@ def _check_cost(cost: int, least: int = 1) -> None:
         raise ConfigurationError(
             f"A cost is a whole number from {least} to 2**53 - 1, not {cost!r}."
         )
+
+
+def _opened(store: object, keys: object, windows: object) -> Store:
+    """Return the store that a gate is given, whole or in two parts.
+
+    Raises:
+        ConfigurationError: it is given both ways, or is no store.
+    """
+    if keys is not None or windows is not None:
+        if store is not None:
+            raise ConfigurationError("Give the gate a store, or keys= and windows=, not both.")
+        return combine(keys, windows)
+    if store is None:
+        store = "memory://"
+    return open_store(store) if isinstance(store, str) else checked(store)
 
 
 def _only(kind: type[Kind], features: Sequence[Feature]) -> Kind | None:

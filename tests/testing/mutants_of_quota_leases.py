@@ -37,7 +37,7 @@ class LeaseMutant(Mutant):
         if lease is None:
             return await super().admit(*asked, **named)
         lease = lease._replace(settled=tuple(map(self.settled, lease.settled)))
-        return await MemoryStore.admit(self, *asked, lease=lease, **named)
+        return await MemoryStore.admit(self, *asked, **{**named, "lease": lease})
 
     async def settle_leases(
         self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None

@@ -48,6 +48,15 @@ class RemembersIdsOfUpdates(RowMutant):
         return outcome
 
 
+class RecordsNoCommitWithoutRows(RowMutant):
+    """Keeps the record of a commit only if it changes a row."""
+
+    killed_by: ClassVar = {"D44"}
+
+    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
+        return await super().commit(commit if commit.writes else commit._replace(change=None), now)
+
+
 class AnswersRepetitionsByTheClock(RowMutant):
     """Answers a repetition with its own instant."""
 

@@ -96,7 +96,7 @@ def test_a_suite_skips_checks_of_parts_that_a_key_store_does_not_have() -> None:
         def make_store(self) -> PartStore:
             return keys()
 
-    for name in ("W1-exactly_the_limit_is_admitted", "K7-usage_from_many_callers_adds_up"):
+    for name in ("W1-exactly_the_limit_is_admitted", "L1-slots_up_to_the_limit"):
         with pytest.raises(pytest.skip.Exception, match="OnlyKeyStore does not have the part"):
             Whole().test_contract(name)
 

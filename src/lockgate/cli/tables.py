@@ -8,6 +8,8 @@ from sqlalchemy.exc import DBAPIError
 from ..core.weak_secrets import refuse_malformed_url
 from ..errors import ConfigurationError
 from ..gate import Gate
+from ..stores.base import KeyStore
+from ..stores.combined import CombinedStore
 from ..stores.sql import SqlStore, schema
 from ..stores.sql.engines import blocking_engine, sqlite_file
 from ..stores.sql.error_hints import advice
@@ -32,7 +34,9 @@ def of_gate(gate: Gate) -> tuple[Engine, str]:
     Raises:
         ConfigurationError: the store is not in SQL.
     """
-    store = gate.store.innermost
+    store: KeyStore = gate.store.innermost
+    if isinstance(store, CombinedStore):
+        store = store.keys
     if not isinstance(store, SqlStore):
         raise ConfigurationError("The store of this gate is not in SQL, so it has no tables.")
     return store.command_engine(), store.prefix

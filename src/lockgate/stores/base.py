@@ -3,10 +3,9 @@
 Two small contracts have these verbs; :class:`Store` combines them, adds its own, and inherits the
 operations on keys, accounts and plans that :class:`~lockgate.stores.directory.Directory` composes.
 
-KeyStore      read, commit, walk, now
+KeyStore      read, commit, walk, now, add_usage; add_history, history
 WindowStore   charge, whose action says what to do; recalls
-Store         admit, the verb of requests; add_usage, add_history, history, change_counter,
-              freshness, warnings, watch, flush
+Store         admit, the verb of requests; change_counter, freshness, warnings, watch, flush
 
 All verbs are atomic: a caller never reads, decides and writes back.
 
@@ -33,7 +32,7 @@ nor surrogates, and come back as they were given.
 """
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Final, TypeVar
 
 from ..core.key_format import Token
@@ -41,16 +40,13 @@ from ..core.ledger import Action, Hit
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..core.quota_leases import LeaseRequest
-from ..core.usage_history import UsageHistory
 from ..events import Events
 from .answers import (
     UNKNOWN,
     Admission,
     Freshness,
-    HistoryOwner,
     StoreWarning,
     Usage,
-    UsageBatch,
     Verdict,
     limits_of,
     refusal_of,
@@ -119,9 +115,6 @@ class Store(Directory, WindowStore):
     """Whether a blocking call ends itself at its deadline, for example by a socket timeout (see
     :func:`~lockgate.stores.resilience.deadlines.left`). Calls of other stores run in a thread that
     can be abandoned."""
-    keeps_history: bool = False
-    """Whether the store keeps usage over time: it overrides :meth:`add_history` and
-    :meth:`history`."""
     grants_leases: bool = False
     """Whether :meth:`admit` grants quota leases."""
     system: str = "other"
@@ -199,48 +192,6 @@ class Store(Directory, WindowStore):
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)
         return Admission(Verdict.ADMITTED, key, plan, reading, named)
-
-    @abstractmethod
-    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
-        """Add to the usage of keys by handle; ``last_used_at`` never goes back (K7).
-
-        The change to the keys of one organization is one atomic step. Handles that do not exist are
-        ignored. A call that raises may have counted some organizations and not others; if it raises
-        ``UnreadableState``, it has counted all others.
-
-        Args:
-            usage: the requests of each key.
-            batch: names the counts. A repetition counts what earlier calls have not counted, and
-                nothing twice, also while one of them is under way (D33). None: the call is not
-                repeated.
-        """
-
-    async def add_history(
-        self,
-        additions: Mapping[HistoryOwner, UsageHistory],
-        batch: UsageBatch | None = None,
-    ) -> None:
-        """Add to usage histories, by :func:`lockgate.core.usage_history.added`.
-
-        The change to one history is one atomic step: additions of several processes at once are all
-        counted. A call that raises may have added to some histories and not to others.
-
-        The history of a key is removed with the key, and any history may be removed
-        :data:`~lockgate.core.usage_history.KEPT_DAYS` days after its last day.
-
-        Args:
-            additions: about 50 at most.
-            batch: as for :meth:`add_usage`, of a writer of its own.
-        """
-        raise NotImplementedError
-
-    async def history(self, owner: HistoryOwner) -> UsageHistory:
-        """Return the usage history of a key or an organization; empty without one (K6).
-
-        Raises:
-            UnreadableState: it cannot be decoded.
-        """
-        raise NotImplementedError
 
     @urgent
     async def change_counter(self) -> int | None:

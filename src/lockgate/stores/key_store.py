@@ -4,10 +4,12 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Literal, TypeVar
 
 from ..core.api_keys import Position
+from ..core.usage_history import UsageHistory
+from .answers import HistoryOwner, Usage, UsageBatch
 from .rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 
 IoMode = Literal["none", "sync", "async", "both"]
@@ -52,7 +54,8 @@ class PartStore(ABC):
 
 
 class KeyStore(PartStore):
-    """Stores rows: keys, accounts and assigned plans, and the change log (:mod:`.rows`).
+    """Stores rows: keys with their usage, accounts and assigned plans, and the change log
+    (:mod:`.rows`).
 
     :class:`~lockgate.stores.directory.Directory` composes every operation on them of these methods.
 
@@ -61,12 +64,17 @@ class KeyStore(PartStore):
     reads as many rows as it returns or removes, and the room is for live keys.
 
     The change log (D44) has the record of each commit that has one and changes a row, added in the
-    same step: after any failure both are there, or neither. An organization's records are numbered
+    same step: after any failure both are there, or neither. A commit that is to change no row keeps
+    its record too. An organization's records are numbered
     from 1 on, each by one more than the newest. At most
     :data:`~lockgate.core.changes.LOGGED_AT_MOST` of them are kept, or a few more and never fewer:
     the oldest go first. They outlast keys, plan and account; admissions neither read nor write
     them.
     """
+
+    keeps_history: bool = False
+    """Whether the store keeps usage over time: it overrides :meth:`add_history` and
+    :meth:`history`."""
 
     @abstractmethod
     async def read(
@@ -128,3 +136,45 @@ class KeyStore(PartStore):
             limit: about the number of rows to read in a step.
             cursor: None begins; then the cursor of the step before.
         """
+
+    @abstractmethod
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        """Add to the usage of keys by handle; ``last_used_at`` never goes back (K7).
+
+        The change to the keys of one organization is one atomic step. Handles that do not exist are
+        ignored. A call that raises may have counted some organizations and not others; if it raises
+        ``UnreadableState``, it has counted all others.
+
+        Args:
+            usage: the requests of each key.
+            batch: names the counts. A repetition counts what earlier calls have not counted, and
+                nothing twice, also while one of them is under way (D33). None: the call is not
+                repeated.
+        """
+
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
+        """Add to usage histories, by :func:`lockgate.core.usage_history.added`.
+
+        The change to one history is one atomic step: additions of several processes at once are all
+        counted. A call that raises may have added to some histories and not to others.
+
+        The history of a key is removed with the key, and any history may be removed
+        :data:`~lockgate.core.usage_history.KEPT_DAYS` days after its last day.
+
+        Args:
+            additions: about 50 at most.
+            batch: as for :meth:`add_usage`, of a writer of its own.
+        """
+        raise NotImplementedError
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        """Return the usage history of a key or an organization; empty without one (K6).
+
+        Raises:
+            UnreadableState: it cannot be decoded.
+        """
+        raise NotImplementedError

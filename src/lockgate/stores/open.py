@@ -7,9 +7,10 @@ from ..clock import Clock
 from ..core.weak_secrets import refuse_malformed_url
 from ..errors import ConfigurationError
 from ..events import Events
-from .base import Store
+from .base import KeyStore, PartStore, Store, WindowStore
 from .cached.base import CacheStore, PrimaryStore
 from .cached.store import CachedStore
+from .combined import CombinedStore
 from .leasing import LeasingStore
 from .memory.store import MemoryStore
 from .resilience.deadlines import DEADLINE, Patience
@@ -67,6 +68,27 @@ def open_store(url: str) -> Store:
     raise ConfigurationError(f"No store is known for {named}: use {known}.")
 
 
+def combine(keys: object, windows: object) -> Store:
+    """Return the store of a key store and a window store, or of their URLs.
+
+    A database and Redis become a :class:`~lockgate.stores.cached.store.CachedStore`, as by two URLs
+    in one text; any other two a :class:`~lockgate.stores.combined.CombinedStore`.
+
+    Raises:
+        ConfigurationError: one is missing or no store, or they do not wait alike.
+    """
+    first = open_store(keys) if isinstance(keys, str) else keys
+    second = open_store(windows) if isinstance(windows, str) else windows
+    if not isinstance(first, KeyStore) or not isinstance(second, WindowStore):
+        raise ConfigurationError(
+            "A store in two parts is keys=, a KeyStore or its URL, and windows=, a WindowStore or "
+            f"its URL, not {type(first).__name__} and {type(second).__name__}."
+        )
+    if isinstance(first, PrimaryStore) and isinstance(second, CacheStore):
+        return CachedStore(first, second)
+    return CombinedStore(first, second)
+
+
 def checked(store: object) -> Store:
     """Return a store that a host made itself.
 
@@ -75,6 +97,11 @@ def checked(store: object) -> Store:
     """
     if isinstance(store, Store):
         return store
+    if isinstance(store, PartStore):
+        raise ConfigurationError(
+            f"{type(store).__name__} is a part of a store: give the gate the other part as well, "
+            "as Gate(keys=..., windows=...)."
+        )
     kind = type(store).__name__
     if kind in ("Engine", "AsyncEngine"):
         raise ConfigurationError(f"An {kind} is not a store: give the gate SqlStore(engine).")

@@ -232,7 +232,8 @@ class Commit(NamedTuple):
     """The most live keys beside one more: with that many, after the other writes, a new key is
     refused (K8). None: no bound."""
     change: ChangeDraft | None = None
-    """The record of the change log (D44), kept if the commit changes a row."""
+    """The record of the change log (D44), kept if the commit changes a row, or is to change none:
+    it has no writes, and ends no keys."""
     void: bool = False
     """Whether earlier answers end although no row changes, as for a plan that the host keeps."""
 
@@ -383,8 +384,11 @@ def judged(
     return "done"
 
 
-def changes_rows(commit: Commit, ended: int) -> bool:
-    """Return whether a commit that ended so many keys has changed a row: it is recorded then."""
+def is_recorded(commit: Commit, ended: int) -> bool:
+    """Return whether the record of a commit that ended so many keys is kept."""
+    ends = commit.revoke_all or commit.remove_ended is not None or commit.remove_unused is not None
+    if not (ends or commit.writes):
+        return commit.change is not None
     return ended > 0 or any(write.new != write.old for write in commit.writes)
 
 

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Final
 
 from .answers import Usage
-from .base import Store
+from .key_store import KeyStore
 from .runtime.process_hooks import after_fork_in_child, own_lock
 from .usage_batches import BatchWriter
 
@@ -41,7 +41,7 @@ class UsageBuffer:
                 requests += before.requests
                 self._used[handle] = Usage(requests, max(before.last_used_at, at))
 
-    async def write(self, store: Store) -> None:
+    async def write(self, store: KeyStore) -> None:
         """Write all counts; those that fail are written again with the next call.
 
         Returns once the counts of before are answered, also those of a write under way.
@@ -52,7 +52,7 @@ class UsageBuffer:
         except Exception:
             return
 
-    async def finish(self, store: Store) -> None:
+    async def finish(self, store: KeyStore) -> None:
         """Write all counts before the process stops, and once more what fails in time."""
         most = 2 + len(self._used) // KEYS_AT_ONCE
         with suppress(Exception):  # The process stops: its caller could not handle a failure.

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from ..core.api_keys import Position
-from ..core.ledger import Action
-from ..stores.answers import Usage, UsageBatch
-from ..stores.base import KeyStore, Store, WindowStore
+from ..core.usage_history import UsageHistory
+from ..stores.answers import HistoryOwner, Usage, UsageBatch
+from ..stores.base import KeyStore, WindowStore
+from ..stores.combined import CombinedStore
 from ..stores.directory import Directory
 from ..stores.memory.store import MemoryStore
 from ..stores.rows import Commit, Index, Outcome, R, Read, Walk, Wanted
@@ -21,6 +22,7 @@ class OverRows(Directory):
     def __init__(self, store: KeyStore) -> None:
         self.store = store
         self.io = store.io
+        self.keeps_history = store.keeps_history
 
     async def read(
         self,
@@ -41,6 +43,17 @@ class OverRows(Directory):
     async def now(self) -> int:
         return await self.store.now()
 
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        await self.store.add_usage(usage, batch)
+
+    async def add_history(
+        self, additions: Mapping[HistoryOwner, UsageHistory], batch: UsageBatch | None = None
+    ) -> None:
+        await self.store.add_history(additions, batch)
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        return await self.store.history(owner)
+
     async def ready(self) -> None:
         await self.store.ready()
 
@@ -48,23 +61,8 @@ class OverRows(Directory):
         await self.store.close()
 
 
-class BesideKeys(OverRows, Store):
+class BesideKeys(CombinedStore):
     """A window store beside keys in memory, for the checks that charge windows by a key."""
 
     def __init__(self, windows: WindowStore) -> None:
-        self._keys = MemoryStore()
-        super().__init__(self._keys)
-        self.windows = windows
-        self.io = windows.io
-
-    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
-        return await self.windows.charge(owner, action, now)
-
-    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
-        await self._keys.add_usage(usage, batch)
-
-    async def ready(self) -> None:
-        await self.windows.ready()
-
-    async def close(self) -> None:
-        await self.windows.close()
+        super().__init__(MemoryStore(), windows)

@@ -13,7 +13,6 @@ from ...core.ledger import Action, Hit, Reset
 from ...core.limits import Limit
 from ...core.plans import PlanBook
 from ...core.quota_leases import LeaseRequest
-from ...errors import ConfigurationError
 from ...events import Events
 from ...sync import loop_runs, run
 from ..answers import (
@@ -25,7 +24,7 @@ from ..answers import (
     Verdict,
     limits_of,
 )
-from ..base import IoMode
+from ..combined import joint_mode
 from ..resilience.deadlines import Patience, within
 from ..resilience.failures import is_outage
 from ..resilience.local_limits import LocalLimits
@@ -82,7 +81,7 @@ class CachedStore(Wrapper):
         cache.hold_copies()
         self.primary: Final = primary
         self.cache: Final = cache
-        self.io = _both(primary.io, cache.io)
+        self.io = joint_mode(primary.io, cache.io)
         self.grants_leases = cache.grants_leases
         self._limits = limits
         self._deadline = deadline
@@ -322,13 +321,3 @@ class CachedStore(Wrapper):
             await self.write_usage()
             if len(self._usage):
                 self._background.used()
-
-
-def _both(primary: IoMode, cache: IoMode) -> IoMode:
-    if cache in {primary, "both"}:
-        return primary
-    if primary == "both":
-        return cache
-    raise ConfigurationError(
-        f"One of the two stores is {primary} and the other {cache}: open both from a URL."
-    )

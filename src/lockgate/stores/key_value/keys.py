@@ -1,6 +1,6 @@
 """A key store on compare-and-set records."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from random import randrange
@@ -10,8 +10,10 @@ from ...core.accounts import Account
 from ...core.api_keys import ApiKey, Position
 from ...core.changes import Change
 from ...core.key_search import KeySearch
+from ...core.usage_history import UsageHistory
 from ...errors import HandleTaken
-from ..answers import HistoryOwner, OrganizationSummary, StoreError
+from ...sync import together
+from ..answers import HistoryOwner, OrganizationSummary, StoreError, Usage, UsageBatch
 from ..base import IoMode
 from ..directory import Directory
 from ..rows import (
@@ -31,6 +33,7 @@ from ..rows import (
     stamped,
     without_usage,
 )
+from ..usage_batches import count_parts
 from .change_log import NO_LOG, TAIL, Log
 from .log_pages import LogPages
 from .record import Record
@@ -40,11 +43,13 @@ _BUCKETS: Final = 64
 
 
 class RecordKeys(Directory):
-    """Keys, accounts, plans and the change log on :class:`Records`, without windows.
+    """Keys, their usage, accounts, plans and the change log on :class:`Records`, without windows.
 
     Every change writes its organization's record with all keys: see :class:`RecordStore
     <lockgate.stores.key_value.RecordStore>`.
     """
+
+    keeps_history = True
 
     def __init__(self, records: Records) -> None:
         self.records: Final = records
@@ -246,6 +251,36 @@ class RecordKeys(Directory):
             if len(owners) >= limit:
                 break
         return Walk(None, owners=tuple(owners[:limit]))
+
+    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
+        owners = await together(self._shelf.owner("key", handle) for handle in usage)
+        parts: dict[str, dict[str, Usage]] = {}
+        for (handle, used), organization in zip(usage.items(), owners, strict=True):
+            if organization is not None and not (batch and organization in batch.answered):
+                parts.setdefault(organization, {})[handle] = used
+        await count_parts(self._use(*part, batch) for part in parts.items())
+
+    async def _use(
+        self, organization: str, usage: Mapping[str, Usage], batch: UsageBatch | None
+    ) -> None:
+        """Add to the usage of keys of one organization."""
+
+        def work(record: Record, at: int) -> None:
+            record.use_all(usage, batch, at)
+
+        await self._shelf.change(organization, work, None)
+        if batch is not None:
+            batch.answered.add(organization)
+
+    async def add_history(
+        self,
+        additions: Mapping[HistoryOwner, UsageHistory],
+        batch: UsageBatch | None = None,
+    ) -> None:
+        await count_parts(self._shelf.add(*addition, batch) for addition in additions.items())
+
+    async def history(self, owner: HistoryOwner) -> UsageHistory:
+        return await self._shelf.history(owner)
 
     async def close(self) -> None:
         await self.records.close()

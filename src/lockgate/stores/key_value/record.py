@@ -37,7 +37,7 @@ from ..rows import (
     Outcome,
     Row,
     Version,
-    changes_rows,
+    is_recorded,
     judged,
     stamped,
     without_usage,
@@ -147,9 +147,10 @@ class Record:
         ended = self._end(commit, now)
         for write in commit.writes:
             self._write(stamped(write.new, now), now)
-        if changes_rows(commit, ended):
+        recorded = is_recorded(commit, ended)
+        if recorded:
             self.log = self.log.added(commit.change, now)
-        if ended or commit.writes:
+        if ended or commit.writes or recorded:
             self.owner = commit.owner
             latest = [*self.made.items()][1 - REMEMBERED :]
             self.made = {id: made for id, made in latest if made[0] > now - REMEMBERED_FOR}

@@ -1,6 +1,5 @@
 """The store contract on compare-and-set records."""
 
-from collections.abc import Mapping
 from typing import TypeVar
 
 from ...core.key_format import Token
@@ -8,11 +7,8 @@ from ...core.ledger import Action, change_of
 from ...core.limits import Limit
 from ...core.plans import PlanBook
 from ...core.quota_leases import LeaseRequest
-from ...core.usage_history import UsageHistory
-from ...sync import together
-from ..answers import UNKNOWN, Admission, HistoryOwner, Usage, UsageBatch
+from ..answers import UNKNOWN, Admission
 from ..base import Store
-from ..usage_batches import count_parts
 from .change_log import NO_LOG
 from .keys import RecordKeys
 from .record import Record
@@ -28,7 +24,6 @@ class RecordStore(RecordKeys, Store):
     retention is longer.
     """
 
-    keeps_history = True
     grants_leases = True
 
     async def admit(
@@ -50,36 +45,6 @@ class RecordStore(RecordKeys, Store):
             return record.admit(token, cost, plans, at, address, limits, lease)
 
         return await self._shelf.change(organization, work, now)
-
-    async def add_usage(self, usage: Mapping[str, Usage], batch: UsageBatch | None = None) -> None:
-        owners = await together(self._shelf.owner("key", handle) for handle in usage)
-        parts: dict[str, dict[str, Usage]] = {}
-        for (handle, used), organization in zip(usage.items(), owners, strict=True):
-            if organization is not None and not (batch and organization in batch.answered):
-                parts.setdefault(organization, {})[handle] = used
-        await count_parts(self._use(*part, batch) for part in parts.items())
-
-    async def _use(
-        self, organization: str, usage: Mapping[str, Usage], batch: UsageBatch | None
-    ) -> None:
-        """Add to the usage of keys of one organization."""
-
-        def work(record: Record, at: int) -> None:
-            record.use_all(usage, batch, at)
-
-        await self._shelf.change(organization, work, None)
-        if batch is not None:
-            batch.answered.add(organization)
-
-    async def add_history(
-        self,
-        additions: Mapping[HistoryOwner, UsageHistory],
-        batch: UsageBatch | None = None,
-    ) -> None:
-        await count_parts(self._shelf.add(*addition, batch) for addition in additions.items())
-
-    async def history(self, owner: HistoryOwner) -> UsageHistory:
-        return await self._shelf.history(owner)
 
     async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
         log = NO_LOG

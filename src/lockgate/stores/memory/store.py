@@ -51,7 +51,7 @@ from ..rows import (
     Walk,
     Wanted,
     Write,
-    changes_rows,
+    is_recorded,
     judged,
     stamped,
 )
@@ -268,7 +268,7 @@ class MemoryStore(Store):
             ended, more = self._end(commit, now)
             for write in commit.writes:
                 self._write(write.old, stamped(write.new, now))
-            if changes_rows(commit, ended):
+            if is_recorded(commit, ended):
                 self._changes.add(commit.owner, commit.change, now)
             if commit.voids:
                 self.local_version = object()

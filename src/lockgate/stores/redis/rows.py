@@ -305,7 +305,7 @@ class Rows(Histories, Cache):
             return await self._remove_ended(commit, commit.remove_ended, now)
         if commit.remove_unused is not None:
             return await self._remove_unused(commit, commit.remove_unused, now)
-        if not commit.writes and not commit.revoke_all:
+        if not (commit.writes or commit.revoke_all or commit.change):
             await self._recall(commit.owner)
             await self._count_change()
             return Outcome("done", await self._at(now))

@@ -38,7 +38,7 @@ from ..rows import (
     Outcome,
     Version,
     Write,
-    changes_rows,
+    is_recorded,
     judged,
     stamped,
     without_usage,
@@ -233,12 +233,12 @@ class Commits:
         rows = tuple(stamped(write.new, at) for write in commit.writes)
         self._write(cursor, held, commit.writes, rows)
         queries: list[Query] = []
-        if changes_rows(commit, ended):
+        if is_recorded(commit, ended):
             queries += self._records.record(held.id, commit.change, held.moment)
         made = _write_made(earlier, commit.id, at, ended)
         if commit.voids and (commit.remove_ended is None or ended > 0):
             queries += self._records.advance(held.id, held.moment, made=made)
-        elif commit.writes:
+        elif commit.writes or queries:
             queries += self._records.remember(held.id, made)
         for query in queries:
             cursor.write(query)

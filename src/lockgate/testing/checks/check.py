@@ -30,7 +30,7 @@ and ``changes``, the change log, are composed. ``usage`` is that of keys, ``admi
 that needs the others, ``Store.admit``, ``limits`` the named limits that windows and admissions may
 have, ``holds`` the budgets of holds, beside windows, and ``quota_leases`` the leases that
 admissions grant, of stores with ``grants_leases``."""
-KEY_PARTS: Final[tuple[Part, ...]] = ("rows", "keys", "accounts", "changes")
+KEY_PARTS: Final[tuple[Part, ...]] = ("rows", "keys", "usage", "accounts", "changes")
 """The parts of a store that has the methods of a key store alone."""
 WINDOW_PARTS: Final[tuple[Part, ...]] = ("windows", "slots", "limits", "holds")
 """The parts of a store that has the methods of a window store alone."""
@@ -84,11 +84,6 @@ def applies(part: Part, store: PartStore) -> bool:
     if part == "rows":
         return isinstance(store, KeyStore)
     return part != "quota_leases" or getattr(store, "grants_leases", False)
-
-
-def counts_usage(store: PartStore) -> bool:
-    """Return whether a store counts the usage of keys; a key store alone does not."""
-    return hasattr(store, "add_usage")
 
 
 def alone(sentence: str, part: Part) -> Callable[[Script], Check]:

@@ -17,7 +17,7 @@ from ..factories import NOW, book, minute
 from ..history import Recorder, assert_linearizable
 from ..model import World, insert
 from .callers import Callers, in_a_loop
-from .check import Check, counts_usage, crowded
+from .check import Check, crowded
 
 ROUNDS = 6
 OPEN = book(None)
@@ -489,11 +489,8 @@ async def removals_take_turns_and_reach_every_account(crowd: Callers) -> None:
 
 
 async def _use(store: Store, draft: KeyDraft) -> None:
-    """Use an account after a day: by its key, or by a session where keys have no usage."""
-    if counts_usage(store):
-        await store.add_usage({draft.handle: Usage(1, NOW + DAY)})
-    else:
-        await store.sign_in(draft.organization, NOW + DAY)
+    """Use an account after a day, by its key."""
+    await store.add_usage({draft.handle: Usage(1, NOW + DAY)})
 
 
 @crowded("D15", "accounts")
@@ -520,8 +517,7 @@ async def overlapping_changes_of_keys_are_linearizable(crowd: Callers) -> None:
         if index % 2:
             await store.revoke_if_live("org_1", key.id, NOW + index)
         await store.insert(drafts[index], 3, NOW)
-        if counts_usage(crowd.store):
-            await store.add_usage({key.handle: Usage(1, NOW + index)})
+        await store.add_usage({key.handle: Usage(1, NOW + index)})
         await store.list("org_1", PAGE_AT_MOST)
         await store.find(key.handle)
 

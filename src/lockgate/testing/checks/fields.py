@@ -10,7 +10,7 @@ from ...stores.base import PAGE_AT_MOST
 from ..factories import NOW
 from ..writers import TURNS, TURNS_AT_MOST, Owner, Subject, told
 from .callers import Callers, breathe
-from .check import Check, counts_usage, crowded
+from .check import Check, crowded
 
 ACCOUNTS = 8
 ROUNDS = 6
@@ -19,7 +19,7 @@ ROUNDS = 6
 async def _write_at_once(crowd: Callers, owners: tuple[Owner, ...], *, account: bool) -> None:
     """Run a writer per field; each goes on until every other has made its turns."""
     store, subject = crowd.store, Subject(account=account)
-    owners += ("usage",) if counts_usage(store) else ()
+    owners += ("usage",)
     await subject.create(store)
     writers = subject.writers(owners)
     busy = set(range(len(writers)))

@@ -433,6 +433,19 @@ async def a_commit_that_changes_no_row_is_not_recorded(store: Directory, factory
     see("D44", await _log(store), [], "The log has")
 
 
+@rows("D44")
+async def a_commit_without_rows_is_recorded_once(store: Directory, factory: Factory) -> None:
+    commit = Commit(OWNER, "aa", change=drafted_change("windows_reset"))
+    for later in (1, 2):
+        outcome = await _done(store, commit, NOW + later)
+        see("W3", outcome.now, NOW + 1, "A commit without rows was made at")
+    await _done(store, commit._replace(id="bb"), NOW + 3)
+    await _done(store, Commit(OWNER, "cc"), NOW + 4)
+    found = [(change.number, change.at, change.action) for change in await _log(store)]
+    expected = [(2, NOW + 3, "windows_reset"), (1, NOW + 1, "windows_reset")]
+    see("D44", found, expected, "The log has")
+
+
 @rows("K4")
 async def every_live_key_is_revoked_and_no_other(store: Directory, factory: Factory) -> None:
     """In the step that changes the account, and also a key that its reader has not seen."""

@@ -142,7 +142,7 @@ local function commit()
       return { answer, whole_number(now), '0' }
     end
     at, ended = whole_number(now), ARGV[6] == '1' and revoke_all(now) or 0
-    local is_changed = ended > 0
+    local is_changed = ended > 0 or (#ARGV < FIRST and ARGV[6] ~= '1')
     for row = FIRST, #ARGV, WIDTH do
       local field, expected, new, _, usage = unpack(ARGV, row, row + 4)
       is_changed = is_changed or new ~= expected
