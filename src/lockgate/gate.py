@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, TypeVar, cast
 
@@ -56,7 +56,7 @@ from .services.keys.retention import Retention
 from .services.keys.verified_key_cache import VerifiedKeyCache
 from .services.leaks.leak_reports import LeakedKeys, LeakReports
 from .services.limits.anonymous_limits import AnonymousLimits
-from .services.limits.subject_limits import SubjectLimits
+from .services.limits.subject_limits import SubjectLimits, refused_subject
 from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.readiness import Readiness
@@ -358,11 +358,7 @@ class Gate:
     def subjects(self) -> SubjectLimits:
         """Return the counts of named limits by address, user or a function of the host."""
         return SubjectLimits(
-            self.store,
-            peppers=self._peppers,
-            clock=self.clock,
-            events=self.events,
-            tell=partial(self.tell_quotas, is_subject=True),
+            self.charge_subject, peppers=self._peppers, clock=self.clock, events=self.events
         )
 
     @cached_property
@@ -480,13 +476,12 @@ class Gate:
                 and (requires is None or requires.lacking(key.scopes) is None)
             ):
                 self._admitted(plan.name)
+                of_plan = reading
                 if named is not None:
-                    if named.quotas:
-                        self.tell_quotas(key.organization, named, cast(Reading, reading), cost)
-                    reading = of_plan_alone(cast(Reading, reading), plan.windows)
-                principal = new_tuple(Principal, (key.organization, key, None, plan, reading))
-                if self._thresholds is not None:
-                    self.meter(principal, cost, address_of, client, named)
+                    of_plan = of_plan_alone(cast(Reading, reading), plan.windows)
+                principal = new_tuple(Principal, (key.organization, key, None, plan, of_plan))
+                if named is not None or self._thresholds is not None:
+                    self._meter(principal, cast(Reading, reading), named, cost, address_of, client)
                 if known is not None:
                     return principal
                 return await self._remember(authorizations[0], token, principal, key)
@@ -509,9 +504,8 @@ class Gate:
             await self._upgrade(token, budget_of(address or address_of(client)))
         else:
             if isinstance(refusal, InsufficientScope):  # It was charged (D19).
-                if named is not None and key is not None and reading is not None:
-                    self.tell_quotas(key.organization, named, reading, cost)
-                self.meter(cast(Principal, refusal.principal), cost, address_of, client, named)
+                principal = cast(Principal, refusal.principal)
+                self._meter(principal, cast(Reading, reading), named, cost, address_of, client)
             raise refusal
         return await self.admit_header(
             authorizations, known, requires, cost, address_of, client, address, limits
@@ -544,29 +538,43 @@ class Gate:
         listed = key is not None and contains(key.addresses, address)
         return listed or self.failures.refuses(budget_of(address)) is None
 
-    def meter(
+    def _meter(
         self,
         principal: Principal,
+        reading: Reading,
+        limits: LimitWindows | None,
         cost: int,
         address_of: Callable[[Client], str],
         client: Client,
-        limits: LimitWindows | None = None,
+        *,
+        is_more: bool = False,
     ) -> None:
-        """Count an admission for its key and organization, and tell the thresholds that it crosses.
+        """Count a charge for its key and organization, and tell the marks that it crosses.
 
         Args:
-            principal: the caller, with the reading of the admission.
+            principal: the caller, with the reading of its plan.
+            reading: that of all windows that were charged.
+            limits: the named limits among them.
             cost: units that were taken from each window.
             address_of: returns the address of ``client``; called about once a second for each key.
             client: the caller, as ``address_of`` takes it.
-            limits: the named limits of which the units were taken as well.
+            is_more: whether named limits alone were charged, for a request that is counted.
         """
+        organization, key, _, _, _ = principal
+        if limits is not None:
+            self._tell_quotas(organization, limits, reading, cost)
+        if is_more:
+            if limits is not None and self.recorder is not None:
+                handle = None if key is None else key.handle
+                units = dict.fromkeys(limits.names, cost)
+                self.recorder.used(organization, handle, units, reading.now)
+            return
         if self._thresholds is not None:
             self._thresholds.admitted(principal, cost)
         if self.recorder is not None:
             self.recorder.admitted(principal, cost, address_of, client, limits)
 
-    def tell_quotas(
+    def _tell_quotas(
         self,
         organization: str,
         limits: LimitWindows,
@@ -634,13 +642,25 @@ class Gate:
         of_plan = reading if named is None else of_plan_alone(reading, plan.windows)
         principal = Principal(key.organization, key, None, plan, of_plan)
         if verdict is Verdict.LIMITED:
-            limited = rate_limit_exceeded(plan.windows, reading, cost, named, plan.ends_of_windows)
-            if key.expires_at is not None:
-                limited.until = min(limited.until, key.expires_at)
-            return self.refused(limited, principal)
+            return self._limited(principal, plan.windows, reading, named, cost)
         lacking = None if requires is None else requires.lacking(key.scopes)
         assert lacking is not None, "or it is admitted"
         return self.refused(InsufficientScope(lacking), principal)
+
+    def _limited(
+        self,
+        principal: Principal,
+        windows: tuple[Window, ...],
+        reading: Reading,
+        limits: LimitWindows | None,
+        cost: int,
+    ) -> Refusal:
+        """Return the refusal of a caller by a window of its plan or a named limit."""
+        key, ends = principal.key, principal.plan.ends_of_windows
+        refusal = rate_limit_exceeded(windows, reading, cost, limits, ends)
+        if key is not None and key.expires_at is not None:
+            refusal.until = min(refusal.until, key.expires_at)
+        return self.refused(refusal, principal)
 
     async def admit_session(
         self,
@@ -702,34 +722,56 @@ class Gate:
             windows: those of its plan, or none where they were charged before.
             limits: the named limits that it is charged for in the same step.
             cost: units to take from each window.
-            address_of: as for :meth:`meter`.
+            address_of: returns the address of ``client``; called about once a second for each key.
             client: the caller, as ``address_of`` takes it.
 
         Raises:
             RateLimitExceeded: a window is full; nothing was charged.
             StoreUnavailable: the store did not answer.
         """
-        organization, key, _, plan, _ = principal
-        now = self.clock() if self.clock else None
-        with within(self._patience.seconds(self._deadline)), asking(self.events):
-            reading = await self.store.charge(organization, Hit(windows, cost, limits), now)
+        organization = principal.organization
+        reading = await self._charge(organization, Hit(windows, cost, limits))
         if limits is not None:
             limits = limits.at(reading.now, organization)
         before, alone = principal.reading, of_plan_alone(reading, windows)
         tightest = tighter(alone, before) if windows else tighter(before, reading)
         principal = principal._replace(reading=tightest)
         if not reading.allowed:
-            refusal = rate_limit_exceeded(windows, reading, cost, limits, plan.ends_of_windows)
-            raise self.refused(refusal, principal)
-        if limits is not None:
-            self.tell_quotas(organization, limits, reading, cost)
-        if windows:
-            self.meter(principal, cost, address_of, client, limits)
-        elif limits is not None and self.recorder is not None:
-            handle = None if key is None else key.handle
-            units = dict.fromkeys(limits.names, cost)
-            self.recorder.used(organization, handle, units, reading.now)
+            raise self._limited(principal, windows, reading, limits, cost)
+        is_more = not windows
+        self._meter(principal, reading, limits, cost, address_of, client, is_more=is_more)
         return principal
+
+    async def charge_subject(self, owner: str, limits: LimitWindows, cost: int) -> Reading:
+        """Charge the named limits of a subject outside of any organization.
+
+        Args:
+            owner: the name of its windows.
+            limits: the named limits.
+            cost: units to take from each window.
+
+        Returns:
+            The reading of the windows, which admits.
+
+        Raises:
+            RateLimitExceeded: a window is full; nothing was charged.
+            StoreUnavailable: the store did not answer.
+        """
+        reading = await self._charge(owner, Hit((), cost, limits))
+        if not reading.allowed:
+            raise refused_subject(reading, cost, limits.at(reading.now))
+        self._tell_quotas(owner, limits, reading, cost, is_subject=True)
+        return reading
+
+    async def _charge(self, owner: str, hit: Hit) -> Reading:
+        """Charge windows within the deadline of a request.
+
+        Raises:
+            StoreUnavailable: the store did not answer.
+        """
+        now = self.clock() if self.clock else None
+        with within(self._patience.seconds(self._deadline)), asking(self.events):
+            return await self.store.charge(owner, hit, now)
 
     def know_limits(self, limits: Iterable[Limit]) -> None:
         """Learn named limits of rules, for :meth:`explain` and the rate limit status.

@@ -31,6 +31,7 @@ from lockgate import (
 from lockgate.core.digests import Peppers
 from lockgate.core.sliding_window import Reading
 from lockgate.errors import RateLimitExceeded
+from lockgate.options import StoreOptions
 from lockgate.services.limits import subject_limits
 from lockgate.services.limits.subject_limits import SubjectLimits
 from lockgate.sessions import Session, SignedCookie
@@ -222,7 +223,7 @@ class Late(MemoryByVerbs):
 
 async def test_addresses_of_a_48_that_are_charged_at_once_are_counted_together_D40() -> None:
     gate = Gate(Late(), brand="acme")
-    limits = SubjectLimits(gate.store, Peppers([]), HandClock(), gate.events, lambda *_: None)
+    limits = SubjectLimits(gate.charge_subject, Peppers([]), HandClock(), gate.events)
     login = Limit("login", "2/minute", by="address")
 
     async def charge(number: int) -> bool:
@@ -455,8 +456,10 @@ def test_d24_a_spent_address_needs_a_good_session_before_a_store_counts_its_subj
 
 def subjects_on(store: MemoryStore, service: Service) -> SubjectLimits:
     """The counts of another process on a store."""
-    kept = store, service.gate.format.peppers, service.clock, service.gate.events
-    return SubjectLimits(*kept, service.gate.tell_quotas)
+    options = StoreOptions(clock=service.clock)
+    gate = Gate(store, brand="acme", store_options=options)
+    peppers = service.gate.format.peppers
+    return SubjectLimits(gate.charge_subject, peppers, service.clock, service.gate.events)
 
 
 def admits(

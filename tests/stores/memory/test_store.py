@@ -31,6 +31,7 @@ class ComposedStore(MemoryStore):
     """Admits by the composition that every store inherits, verb by verb."""
 
     admit = Store.admit
+    grants_leases = False
 
 
 class TestComposition(StoreSuite):

@@ -1,6 +1,6 @@
 """Named limits by a subject outside any organization: an address, a user, a host's own (D40)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from logging import WARNING
 from typing import Final
@@ -9,7 +9,6 @@ from ...clock import Clock, wall_clock
 from ...core.client_address import network_of
 from ...core.digests import Peppers
 from ...core.hashed_windows import HashedWindows, RecentOwners
-from ...core.ledger import Hit
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, windows_of
 from ...core.plans import Plan
@@ -18,9 +17,7 @@ from ...core.sliding_window import Reading, Window, empty_state, hit, times
 from ...core.timestamps import HOUR
 from ...errors import RateLimitExceeded
 from ...events import Events, OnceAMinute
-from ...stores.base import Store
 from ...stores.runtime.process_hooks import after_fork_in_child, own_lock
-from ..store_errors import asking
 
 NEW_AN_HOUR: Final = 10_000
 """The most subjects of one limit that a process has not counted lately and yet brings to the store,
@@ -57,26 +54,24 @@ class SubjectLimits:
     this process alone.
 
     Args:
-        store: keeps the windows.
+        charge: charges an owner in the store, or raises the refusal (:meth:`Gate.charge_subject
+            <lockgate.Gate.charge_subject>`).
         peppers: hash the names of subjects.
-        clock: returns the present in microseconds; None: the store's own clock.
-        events: receives ``subjects_fell_back``, and failures of the store.
-        tell: tells the calendar quotas that an admission of an owner crossed.
+        clock: returns the present in microseconds; None: the machine's clock.
+        events: receives ``subjects_fell_back``.
     """
 
     def __init__(
         self,
-        store: Store,
+        charge: Callable[[str, LimitWindows, int], Awaitable[Reading]],
         peppers: Peppers,
         clock: Clock | None,
         events: Events,
-        tell: Callable[[str, LimitWindows, Reading, int], None],
     ) -> None:
-        self._store = store
+        self._charge = charge
         self._peppers = peppers
-        self._clock = clock
+        self._clock = clock or wall_clock
         self._events = events
-        self._tell = tell
         self._lock = own_lock()
         self._new: Final[dict[str, _NewSubjects]] = {}
         """The new subjects of each limit, by its name."""
@@ -118,19 +113,11 @@ class SubjectLimits:
         if network is not None:
             self._hold_network(network, given, cost)
         try:
-            owner, clock = self.owner(kind, subject), self._clock
-            now = wall_clock() if clock is None else clock()
+            owner, now = self.owner(kind, subject), self._clock()
             reading = None
             shared = tuple([one for one in given if not self._charge_alone(owner, one, cost, now)])
             if shared:
-                named = windows_of(shared)
-                with asking(self._events):
-                    reading = await self._store.charge(
-                        owner, Hit((), cost, named), None if clock is None else now
-                    )
-                if not reading.allowed:
-                    raise _refusal(reading, cost, named.at(reading.now))
-                self._tell(owner, named, reading, cost)
+                reading = await self._charge(owner, windows_of(shared), cost)
             if network is not None:  # An address that is refused costs its neighbours nothing.
                 self._count_network(network, given, cost)
             return reading
@@ -144,7 +131,7 @@ class SubjectLimits:
         Raises:
             RateLimitExceeded: a window is full, units of calls under way included.
         """
-        now = (self._clock or wall_clock)()
+        now = self._clock()
         windows = _of_network(limits).at(now)
         with self._lock:
             held = self._under_way.get(network, 0)
@@ -152,7 +139,7 @@ class SubjectLimits:
             if reading.allowed:
                 self._under_way[network] = held + cost
         if not reading.allowed:
-            raise _refusal(reading, cost, windows)
+            raise refused_subject(reading, cost, windows)
 
     def _release_network(self, network: str, cost: int) -> None:
         with self._lock:
@@ -161,7 +148,7 @@ class SubjectLimits:
                 self._under_way[network] = held
 
     def _count_network(self, network: str, limits: tuple[Limit, ...], cost: int) -> None:
-        now = (self._clock or wall_clock)()
+        now = self._clock()
         with self._lock:
             self._networks.count(network, _of_network(limits).at(now), now, cost)
 
@@ -193,7 +180,7 @@ class SubjectLimits:
                 remedy=_REMEDY,
             )
         if not reading.allowed:
-            raise _refusal(reading, cost, named)
+            raise refused_subject(reading, cost, named)
         return True
 
     def _new_of(self, name: str) -> "_NewSubjects":
@@ -207,7 +194,7 @@ class SubjectLimits:
         return new
 
 
-def _refusal(reading: Reading, cost: int, limits: LimitWindows) -> RateLimitExceeded:
+def refused_subject(reading: Reading, cost: int, limits: LimitWindows) -> RateLimitExceeded:
     """Return the error for a refused reading, before the plan of any organization is known."""
     refusal = rate_limit_exceeded((), reading, cost, limits)
     refusal.measured = _NO_PLAN, reading
