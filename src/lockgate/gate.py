@@ -920,7 +920,13 @@ class Gate:
             self.catalogue.check_requirement(needed)
         _check_cost(cost, 0)
         return await self._explanations.explain(
-            *(subject, key, address, user, cost, needed), check_limits(limits)
+            subject,
+            key,
+            address=address,
+            user=user,
+            cost=cost,
+            requires=needed,
+            limits=check_limits(limits),
         )
 
     async def explain_open(

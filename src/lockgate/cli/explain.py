@@ -87,7 +87,8 @@ def explain(
 
     async def work() -> tuple[Explanation, bool]:
         found = await gate.explain(
-            *(subject, id),
+            subject,
+            id,
             address=address,
             user=user,
             cost=1 if cost is None else cost,

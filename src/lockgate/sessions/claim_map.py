@@ -43,7 +43,9 @@ class ClaimMap(NamedTuple):
         email = find(claims, self.email)
         verified = isinstance(email, str) and email and find(claims, self.email_verified) is True
         session = Session(
-            *(organization, user, str(email) if verified else None),
+            organization,
+            user,
+            verified_email=str(email) if verified else None,
             authenticated_at=_instant(find(claims, self.authenticated_at)),
             acr=_text(find(claims, self.acr)),
             amr=_texts(find(claims, self.amr)),

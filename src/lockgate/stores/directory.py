@@ -589,7 +589,9 @@ class Directory(KeyStore):
             HandleTaken, KeyLimitReached: by the outcome.
         """
         id = token_hex(8)
-        commit = Commit(*(owner, id, writes, revoke_all), room=room, change=change, void=void)
+        commit = Commit(
+            owner, id, writes, revoke_all=revoke_all, room=room, change=change, void=void
+        )
         outcome = await self._repeated(commit, now)
         if outcome.verdict == "taken":
             raise HandleTaken

@@ -79,9 +79,8 @@ class Index(Generic[R]):
         self.shows_usage: Final = shows_usage
         plain = self
         if is_urgent or shows_usage:
-            plain = Index(
-                *(name, prefix, place, holds), newest_first=newest_first, ids_down=ids_down
-            )
+            order = {"newest_first": newest_first, "ids_down": ids_down}
+            plain = Index(name, prefix, place, holds, **order)
         self.to_change: Final[Index[R]] = plain
         """The index for a reader that changes or copies what it reads: a store reads the same, and
         a wrapper neither hurries it, nor answers from memory, nor writes usage first."""

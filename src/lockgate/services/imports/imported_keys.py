@@ -150,8 +150,19 @@ class ImportedKeys:
             StoreUnavailable: the store did not answer.
         """
         given = OldKey(
-            *(system, organization, name, handle, digest, text, scopes, prefix),
-            *(expires_at, created_at, revoked_at, last_used_at, request_count),
+            system,
+            organization,
+            name,
+            handle=handle,
+            digest=digest,
+            text=text,
+            scopes=scopes,
+            prefix=prefix,
+            expires_at=expires_at,
+            created_at=created_at,
+            revoked_at=revoked_at,
+            last_used_at=last_used_at,
+            request_count=request_count,
         )
         return await self.insert(self.draft(given, await self.present()), system)
 

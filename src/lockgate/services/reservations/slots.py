@@ -279,12 +279,12 @@ class ConcurrencySlot(RenewedBlock):
 
     async def _take(self) -> None:
         asked = self._time()
-        slots, mine = self._slots, (self._holder, self.job)
-        await slots.acquire(*mine, owner=self.owner, seconds=self._seconds)
+        slots, holder, seconds = self._slots, self._holder, self._seconds
+        await slots.acquire(holder, self.job, owner=self.owner, seconds=seconds)
         if self._adopts:
             # The slot was acquired earlier, so part of its lease has passed.
             asked = self._time()
-            await slots.renew(*mine, self.owner, seconds=self._seconds)
+            await slots.renew(holder, self.job, self.owner, seconds=seconds)
         self._until = asked + self._seconds
         self._told = False
 

@@ -109,7 +109,11 @@ class CachedStore(Wrapper):
             self.cache, events, limits, share, counts=True, clock=clock, patience=patience
         )
         primary = ResilientPrimary(
-            *(self.primary, events, None, deadline), refusals=cache.refusals, patience=patience
+            self.primary,
+            events,
+            deadline=deadline,
+            refusals=cache.refusals,
+            patience=patience,
         )
         return CachedStore(primary, cache, limits, deadline, patience)
 
@@ -128,8 +132,7 @@ class CachedStore(Wrapper):
             admission = await self.cache.admit(token, cost, plans, now, address, limits, lease)
             if admission.verdict is Verdict.UNKNOWN:
                 with self._rest(asked_at):
-                    asked = token, cost, plans, now, address, limits
-                    admission = await self._filled(*asked, lease)
+                    admission = await self._filled(token, cost, plans, now, address, limits, lease)
             if self.copies.may_be_outdated:
                 with self._rest(asked_at):
                     admission = await self.copies.confirm(token, admission, address)
@@ -137,8 +140,7 @@ class CachedStore(Wrapper):
             if not is_outage(failure) or local is None:
                 raise
             with self._rest(asked_at):
-                asked = token, cost, plans, now, address, limits
-                admission = await self._verified(*asked, failure)
+                admission = await self._verified(token, cost, plans, now, address, limits, failure)
         verdict, key, _, reading, _, _ = admission
         if verdict is Verdict.ADMITTED and key is not None and reading is not None:
             self._usage.add(key.handle, reading.now)

@@ -194,8 +194,12 @@ def describe(gate: Gate, title: str, others: Iterable[Described] = ()) -> dict[s
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in own:
         operation = _operation(
-            *(gate, endpoint.path, endpoint.rule),
-            *(endpoint.summary, endpoint.status, endpoint.response),
+            gate,
+            endpoint.path,
+            endpoint.rule,
+            summary=endpoint.summary,
+            status=endpoint.status,
+            model=endpoint.response,
         )
         scopes = [endpoint.rule.requires.scope] if endpoint.rule.requires else []
         operation["security"] = [{name: scopes} for name in schemes_of(endpoint.credentials, gate)]
