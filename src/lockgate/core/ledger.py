@@ -60,7 +60,7 @@ class Ledger(NamedTuple):
     """The budgets of holds and slots by field (:mod:`lockgate.core.holds`)."""
     others: int = 0
     """The number of fields that are kept and not given here: of the action's kind, named limits or
-    budgets, as each kind is bounded apart."""
+    budgets; of both where the store counts them together."""
 
 
 class Action(Protocol[A_co]):
