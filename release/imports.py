@@ -9,11 +9,12 @@ import pkgutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
+from importlib.metadata import distributions, version
 from pathlib import Path
 
 import lockgate
 
+STARLETTE = {"starlette", "fastapi", "mcp", "cli"}
 NEEDS: dict[str, set[str]] = {
     "lockgate.cli": {"cli"},
     "lockgate.dashboard": {"dashboard", "cli"},
@@ -31,6 +32,7 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.services.leaks.report_signatures": {"leaks", "jwt"},
     "lockgate.sessions.jwks": {"jwt"},
     "lockgate.sessions.jwt": {"jwt"},
+    "lockgate.starlette": STARLETTE,
     "lockgate.stores.redis": {"redis"},
     "lockgate.stores.sql": {"sql", "cli"},
     "lockgate.stores.sql.migrations.env": set(),  # Alembic runs it.
@@ -40,6 +42,10 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.web.django_responses": set(),
     "lockgate.web.mcp_dispatch": {"mcp"},
     "lockgate.web.mcp_servers": {"mcp"},
+    "lockgate.web.starlette_cors": STARLETTE,
+    "lockgate.web.starlette_errors": STARLETTE,
+    "lockgate.web.starlette_routes": STARLETTE,
+    "lockgate.web.starlette_stack": STARLETTE,
     "lockgate.web.werkzeug_routes": {"flask"},
 }
 """The extras that bring what a module and those below it need; none where a user brings it."""
@@ -61,6 +67,26 @@ def modules(extra: str) -> Iterator[str]:
                     folders.append((f"{module.name}.", [str(inner)]))
 
 
+def check_weight(extra: str) -> None:
+    """Check that an extra without need of Starlette and email-validator installs neither."""
+    installed = {found.name.lower() for found in distributions()}
+    print(f"lockgate[{extra}]: {' '.join(sorted(installed))}")
+    heavy = installed & {"anyio", "email-validator", "starlette"}
+    if extra not in {"all", "registration", *STARLETTE}:
+        assert not heavy, heavy
+    if extra == "flask":
+        from flask import Flask
+
+        from lockgate.flask import protect
+
+        gate = lockgate.Gate("memory://", brand="acme")
+        text = lockgate.run(gate.keys.create("org_1", "first key")).text
+        app = protect(Flask(__name__), gate)
+        app.add_url_rule("/models", view_func=lambda: "models")
+        headers = {"Authorization": f"Bearer {text}"}
+        assert app.test_client().get("/models", headers=headers).text == "models"
+
+
 def main(extra: str) -> None:
     """Import the modules of an extra and use the installation."""
     names = list(modules(extra))
@@ -72,6 +98,7 @@ def main(extra: str) -> None:
     assert lockgate.__version__ == version("lockgate")
     gate = lockgate.Gate("memory://", brand="acme")
     assert lockgate.run(gate.keys.create("org_1", "first key")).text.startswith("acme_")
+    check_weight(extra)
     command = Path(sys.executable).with_name("lockgate")
     done = subprocess.run([command, "--version"], check=False, capture_output=True, text=True)
     # Flask brings click, which is all that this option needs.

@@ -42,14 +42,11 @@ The steps of a request in ``GateMiddleware.__call__``, and the statuses that eac
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
+import sys
 from asyncio import CancelledError, current_task
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sized
-from functools import partial, wraps
-from typing import Any, ClassVar, Final
-
-from starlette.applications import Starlette
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from .core.access_rule import Rule, SlotUse
 from .core.limits import Limit
@@ -58,7 +55,8 @@ from .gate import Gate
 from .principal import Caller
 from .web.asgi_lifespan import NO_ASYNCIO, Lifespan
 from .web.asgi_request import AsgiRequest, ClientGone, body_reader
-from .web.asgi_response import Exchange, refuse, respond, set_unauthenticated_user
+from .web.asgi_response import Exchange, allow_nothing, refuse, respond, set_unauthenticated_user
+from .web.asgi_types import ASGIApp, Message, Receive, Scope, Send
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.disconnects import cancel_on_disconnect
 from .web.entry import ENTRY, Entry, charged_rule, mark_rated, principal_of
@@ -66,13 +64,15 @@ from .web.guard import PREFLIGHT
 from .web.key_header import guard_of
 from .web.operations import table
 from .web.operations.operation import Endpoint, Reply
-from .web.operations.table import endpoints, refused
+from .web.operations.table import endpoints, path_pattern, refused
 from .web.protection import audit, combined_rules
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
-from .web.starlette_cors import Preflights
-from .web.starlette_errors import answer_refusals, starlette_in
-from .web.starlette_routes import RouteChecks, only_redirects, router_in, routes_of
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from .web.starlette_routes import StarletteRoutes
 
 __all__ = [
     "Caller",
@@ -134,33 +134,31 @@ class GateMiddleware:
         self.guard: Final = guard_of(gate, rules, host=host, shadow=shadow)
         self._gate: Final = gate
         self._strict: Final = strict
-        known: object = app
-        if isinstance(routes, Starlette):
-            known, routes = routes, None
-        inner, router = starlette_in(known), router_in(known)
-        self._starlette: Final[Any] = inner if hasattr(inner, "root_path") else None
+        found = _starlette_routes(app, routes)
+        if found is not None:
+            self.guard.redirects = found.only_redirects
+        known = cast("Callable[[], Iterable[ServedRoute]] | None", routes)
+        self._routes: Final = known if found is None else found.served
+        self._checks: Final = None if found is None else found.checks(self.guard, self.start)
+        self._starlette: Final[Any] = None if found is None else found.rooted
         """The Starlette application inside, if it may have a root path (FastAPI does)."""
-        if inner is not None:
-            answer_refusals(inner)
-        self._checks: Final = (
-            None if router is None else RouteChecks(self.guard, router, self.start)
-        )
-        if router is not None:
-            self.guard.redirects = partial(only_redirects, router)
-        self._routes: Final = routes if router is None else partial(routes_of, router)
         if strict and self._routes is None:
             raise ConfigurationError(
                 "The audit is strict, and the routes of the application are not known: give the "
                 "Starlette application behind all layers by routes=, or a function that lists "
                 "the routes."
             )
-        self._routes_now: Final[Sized] = () if router is None else router.routes
+        self._routes_now: Final[Sized] = () if found is None else found.router.routes
         """The router's own list, which grows when routes are added later."""
         self._routes_seen = -1
         """The length of that list at the latest :meth:`start`; -1: before the first."""
         self._audited: list[ServedRoute] | None = None
-        self.preflights: ASGIApp = Preflights(app)
+        self.preflights: ASGIApp = allow_nothing
         """Answers CORS preflights in place of the application (D31)."""
+        if "starlette" in sys.modules:
+            from .web.starlette_cors import Preflights
+
+            self.preflights = Preflights(app)
 
     async def __call__(  # noqa: PLR0912, PLR0915 - each call more costs as much as twenty lines
         self, scope: Scope, receive: Receive, send: Send
@@ -286,9 +284,10 @@ def protect(
             block the event loop, or a strict audit of routes that are not known.
     """
     combined = combined_rules(app, gate, public, rules)
-    known = routes if isinstance(routes, Starlette) else app
-    if gate.has_operations and not serves_operations(known, gate):
-        app = _WithOperations(app, operations(gate))
+    if gate.has_operations:
+        found = _starlette_routes(app, routes)
+        if found is None or not found.serve_operations(gate):
+            app = _WithOperations(app, operations(gate))
     return GateMiddleware(
         app, gate, combined, host=host, strict=strict, shadow=shadow, routes=routes
     )
@@ -343,12 +342,21 @@ def operations(gate: Gate) -> ASGIApp:
     Raises:
         ConfigurationError: the gate has no session verifier, so no key could be created.
     """
-    return Router(operation_routes(gate), redirect_slashes=False, default=_answer_not_found)
+    by_path = [(path_pattern(path), app) for path, app in operation_apps(gate).items()]
 
+    async def operate(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await by_path[0][1](scope, receive, send)
+            return
+        path = AsgiRequest(scope).path
+        for pattern, app in by_path:
+            found = pattern.fullmatch(path)
+            if found is not None and scope["type"] == "http":
+                await app({**scope, "path_params": found.groupdict()}, receive, send)
+                return
+        await refuse(NotFound(), scope, send, gate)
 
-def operation_routes(gate: Gate) -> list[Route]:
-    """Return lockgate's own operations as routes of Starlette; see :func:`operations`."""
-    return [Route(path, app) for path, app in operation_apps(gate).items()]
+    return operate
 
 
 async def reply_of(
@@ -384,12 +392,6 @@ def operation_apps(gate: Gate) -> dict[str, ASGIApp]:
     Each takes the parameters of its path from ``path_params`` of the scope.
     """
     return {path: _Operations(gate, by) for path, by in endpoints(gate).items()}
-
-
-def serves_operations(app: object, gate: Gate) -> bool:
-    """Return whether a Starlette or FastAPI application has a route for an operation."""
-    paths = endpoints(gate)
-    return any(route.path in paths and route.gate is not None for route in routes_of(app))
 
 
 class _Operations:
@@ -435,5 +437,18 @@ class _WithOperations:
         await app(scope, receive, send)
 
 
-async def _answer_not_found(scope: Scope, _: Receive, send: Send) -> None:
-    await refuse(NotFound(), scope, send)
+def _starlette_routes(app: object, routes: object) -> StarletteRoutes | None:
+    """Return the routes of the Starlette or FastAPI application behind any layers; None: the
+    application is of another kind.
+
+    Starlette is not imported for this: without it no application is one of Starlette.
+
+    Args:
+        app: the application, with any layers.
+        routes: the Starlette application behind a layer that hides it, or anything else.
+    """
+    if "starlette" not in sys.modules:
+        return None
+    from .web.starlette_routes import StarletteRoutes
+
+    return StarletteRoutes.of(app, routes)

@@ -17,30 +17,30 @@ from inspect import unwrap
 from typing import Any, Final, TypeVar, cast, overload
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from . import asgi, wsgi
 from .core.access_rule import Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
 from .web.asgi_request import AsgiRequest
+from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
-from .web.protection import NO_GATE, audit, combined_rules, extra
+from .web.protection import NO_GATE, audit, combined_rules
 from .web.request import RequestView
 from .web.requirements import admitted, declaration, mark, required, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiRequest
 from .web.wsgi_response import text
 
-with extra("django", "django"):
+with extra("django", "django", "asgiref", "django"):
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction
     from django.conf import settings
     from django.core.handlers.asgi import ASGIHandler

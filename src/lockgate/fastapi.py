@@ -11,13 +11,8 @@ Use::
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-
-from . import starlette
-from .asgi import serves_operations
 from .core.access_rule import Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
@@ -34,13 +29,11 @@ from .web.operations.openapi import (
 )
 from .web.operations.operation import Endpoint
 from .web.operations.table import endpoints_of
-from .web.protection import EXTENSION, audit, combined_rules, extra
+from .web.protection import EXTENSION, audit, combined_rules
 from .web.requirements import admitted, declare
 from .web.shadow import Shadow
-from .web.starlette_errors import error_handlers as starlette_handlers
-from .web.starlette_errors import from_the_router, response_to
 
-with extra("fastapi", "lockgate[fastapi]"):
+with extra("fastapi", "lockgate[fastapi]", "fastapi", "starlette"):
     from fastapi import APIRouter, FastAPI
     from fastapi.exception_handlers import (
         http_exception_handler,
@@ -51,6 +44,14 @@ with extra("fastapi", "lockgate[fastapi]"):
     from fastapi.openapi.models import SecurityBase as Scheme
     from fastapi.params import Security
     from fastapi.security.base import SecurityBase
+    from starlette.exceptions import HTTPException
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+
+    from . import starlette
+    from .web.starlette_errors import error_handlers as starlette_handlers
+    from .web.starlette_errors import from_the_router, response_to
+    from .web.starlette_routes import serves_operations
 
 __all__ = [
     "Caller",

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from .core.access_rule import Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
@@ -24,7 +25,7 @@ from .web.entry import entry_in, gate_in, principal_of
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
-from .web.protection import EXTENSION, audit, combined_rules, extra
+from .web.protection import EXTENSION, audit, combined_rules
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiRequest, body_reader, unreadable

@@ -15,10 +15,9 @@ from functools import lru_cache, partial
 from types import MethodType
 from typing import Any, Final, cast
 
-from starlette.types import ASGIApp, Scope, Send
-
 from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
@@ -26,13 +25,14 @@ from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
 from .web.asgi_response import refuse
+from .web.asgi_types import ASGIApp, Scope, Send
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.disconnects import cancel_on_disconnect
 from .web.entry import entry_in, gate_in
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import endpoints, refused
-from .web.protection import NO_GATE, audit, combined_rules, extra
+from .web.protection import NO_GATE, audit, combined_rules
 from .web.requirements import admitted, declaration, declare, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text

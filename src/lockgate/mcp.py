@@ -33,12 +33,9 @@ from inspect import iscoroutinefunction
 from typing import Any, Final, ParamSpec, TypeVar, cast
 from urllib.parse import quote
 
-from starlette.applications import Starlette
-from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from .asgi import GateMiddleware
 from .core.access_rule import PUBLIC, Credential, Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .error_formats import RATE_LIMITED
 from .errors import ConfigurationError, Refusal, Unauthenticated
@@ -48,6 +45,7 @@ from .principal import Caller, Principal
 from .services.reservations.hold_block import Hold
 from .web.asgi_request import ClientGone
 from .web.asgi_response import REPLY_OF, Exchange, refuse, respond
+from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.audit import Audit, StrictAuditFailed
 from .web.entry import entry_in, principal_of
 from .web.mcp_calls import (
@@ -61,20 +59,22 @@ from .web.mcp_calls import (
 )
 from .web.mcp_rules import CallRules, Component, audit_calls
 from .web.operations.operation import Reply
-from .web.protection import EXTENSION, combined_rules, extra
+from .web.protection import EXTENSION, combined_rules
 from .web.requirements import mark
 from .web.shadow import Shadow
-from .web.starlette_stack import guarded_stack
 
-with extra("mcp", "lockgate[mcp]"):
+with extra("mcp", "lockgate[mcp]", "mcp", "starlette"):
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
     from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
     from mcp.server.auth.settings import AuthSettings
+    from starlette.applications import Starlette
+    from starlette.routing import Mount, Route
 
     from .web import mcp_dispatch
     from .web.mcp_dispatch import CALLS, DispatchCheck, running_caller, running_principal
     from .web.mcp_servers import BuildApp, McpServer, endpoint_of, server_of
+    from .web.starlette_stack import guarded_stack
 
 __all__ = [
     "RATE_LIMITED",

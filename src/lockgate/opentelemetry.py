@@ -13,18 +13,20 @@ from functools import partial
 from time import time_ns
 from typing import Final
 
-from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
-from opentelemetry.trace import (
-    SpanKind,
-    StatusCode,
-    Tracer,
-    TracerProvider,
-    get_current_span,
-    get_tracer,
-)
-
+from .core.extras import extra
 from .gate import Gate
 from .metrics import Metrics, StoreCall
+
+with extra("opentelemetry", "lockgate[otel]"):
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter
+    from opentelemetry.trace import (
+        SpanKind,
+        StatusCode,
+        Tracer,
+        TracerProvider,
+        get_current_span,
+        get_tracer,
+    )
 
 Observe = Callable[[Metrics], Iterable[Observation]]
 

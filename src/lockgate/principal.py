@@ -1,6 +1,6 @@
 """The principal: the authenticated caller, as the application sees it."""
 
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from .core.api_keys import ApiKey
 from .core.changes import Actor
@@ -109,3 +109,16 @@ class Caller(Principal):
         def key(self) -> ApiKey:  # pyright: ignore[reportIncompatibleVariableOverride] - narrower
             """The API key record, its usage including this request."""
             ...
+
+
+class AnonymousCaller:
+    """``request.user`` and ``request.auth`` of a request without a principal (Starlette's
+    interface)."""
+
+    is_authenticated: Final = False
+    display_name: Final = ""
+    identity: Final = ""
+    scopes: Final[tuple[str, ...]] = ()
+
+
+ANONYMOUS_CALLER: Final = AnonymousCaller()

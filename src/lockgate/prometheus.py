@@ -13,16 +13,18 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import Metric
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-)
-from prometheus_client.registry import Collector
-
+from .core.extras import extra
 from .gate import Gate
 from .metrics import BUCKETS
+
+with extra("prometheus", "lockgate[prometheus]", "prometheus_client"):
+    from prometheus_client import Metric
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+    from prometheus_client.registry import Collector
 
 
 class GateCollector(Collector):

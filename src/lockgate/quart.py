@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial, wraps
 from typing import Any, Final, TypeVar, cast
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from .asgi import GateMiddleware, operation_apps, reply_of
 from .core.access_rule import Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
+from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.entry import charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT, Guard
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
-from .web.protection import EXTENSION, audit, combined_rules, extra
+from .web.protection import EXTENSION, audit, combined_rules
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text

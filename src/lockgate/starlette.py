@@ -14,14 +14,9 @@ from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Any, ParamSpec, TypeVar
 
-from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import HTTPConnection
-from starlette.routing import Route
-from starlette.types import ExceptionHandler
-
-from .asgi import GateMiddleware, operation_routes, serves_operations
+from .asgi import GateMiddleware, operation_apps
 from .core.access_rule import Rule, SlotUse
+from .core.extras import extra
 from .core.limits import Limit
 from .errors import ConfigurationError, Refusal
 from .gate import Gate
@@ -30,8 +25,17 @@ from .web.disconnects import cancel_on_disconnect
 from .web.protection import EXTENSION, audit, combined_rules
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
-from .web.starlette_errors import answer_refusal, error_handlers
-from .web.starlette_stack import guarded_stack
+
+with extra("starlette", "lockgate[starlette]"):
+    from starlette.applications import Starlette
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import HTTPConnection
+    from starlette.routing import Route
+    from starlette.types import ExceptionHandler
+
+    from .web.starlette_errors import answer_refusal, error_handlers
+    from .web.starlette_routes import serves_operations
+    from .web.starlette_stack import guarded_stack
 
 __all__ = [
     "Caller",
@@ -182,7 +186,7 @@ def operations(gate: Gate) -> list[Route]:
     Raises:
         ConfigurationError: the gate has no session verifier, so no key could be created.
     """
-    return operation_routes(gate)
+    return [Route(path, app) for path, app in operation_apps(gate).items()]
 
 
 def _connection(args: tuple[object, ...], kwargs: dict[str, object]) -> "HTTPConnection[Any]":

@@ -7,7 +7,6 @@ Use::
 
 from __future__ import annotations  # Those of an inner function would be made for each request.
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from functools import partial, wraps
@@ -26,7 +25,7 @@ from .web.entry import ENTRY, Entry, charged_rule, gate_in, mark_rated, principa
 from .web.guard import PREFLIGHT
 from .web.key_header import guard_of
 from .web.operations.operation import Endpoint, ReadBody
-from .web.operations.table import answer, endpoints, refused
+from .web.operations.table import answer, endpoints, path_pattern, refused
 from .web.protection import audit, combined_rules
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
@@ -35,7 +34,6 @@ from .web.wsgi_response import Body, is_stream, respond, starting
 
 __all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
 
-_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 PARAMS: Final = "lockgate.params"
 """The key of an environment that holds the path parameters of one of lockgate's operations."""
 
@@ -290,14 +288,13 @@ def operations(gate: Gate) -> WSGIApplication:
         ConfigurationError: the gate has no session verifier, so no key could be created.
     """
     by_path = [
-        (re.compile(_PARAMETER.sub(r"(?P<\1>[^/]+)", path)), guarded_operation(gate, by))
-        for path, by in endpoints(gate).items()
+        (path_pattern(path), guarded_operation(gate, by)) for path, by in endpoints(gate).items()
     ]
 
     def operate(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = WsgiRequest(environ).path
-        for expression, operation in by_path:
-            found = expression.fullmatch(path)
+        for pattern, operation in by_path:
+            found = pattern.fullmatch(path)
             if found is not None:
                 environ[PARAMS] = found.groupdict()
                 return operation(environ, start_response)

@@ -5,9 +5,6 @@ from contextlib import suppress
 from typing import Any, Final, Literal, NamedTuple, Unpack
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from starlette.routing import Route, Router
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from .. import asgi, wsgi
 from ..core.access_rule import Rule
 from ..core.key_search import KEY_ID
@@ -32,6 +29,7 @@ from ..gate import Gate
 from ..stores.committed import collecting
 from ..sync import run
 from ..web import asgi_request, asgi_response, wsgi_request, wsgi_response
+from ..web.asgi_types import ASGIApp, Receive, Scope, Send
 from ..web.bodies import BODY_LIMIT
 from ..web.entry import Measured, entry_in
 from ..web.operations.operation import ReadBody, Reply
@@ -124,7 +122,7 @@ def dashboard(gate: Gate, **options: Unpack[Options]) -> ASGIApp:
         ConfigurationError: the gate has no session verifier, its store would block the event loop,
             or an option is malformed.
     """
-    return Router([Route("/{path:path}", _AsgiPages(Site(gate, **options)))])
+    return _AsgiPages(Site(gate, **options))
 
 
 def wsgi_dashboard(gate: Gate, **options: Unpack[Options]) -> WSGIApplication:
@@ -171,7 +169,10 @@ class _AsgiPages:
         declare(self, rule=_OPEN, is_at_mount=True)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._guarded(scope, receive, send)
+        if scope["type"] == "websocket":
+            await asgi_response.refuse(NotFound(), scope, send, self._site.gate)
+        else:
+            await self._guarded(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         read, base = asgi_request.body_reader(receive), scope.get("root_path", "")

@@ -11,10 +11,10 @@ from wsgiref.types import WSGIApplication
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, re_path
 from django.views.decorators.csrf import csrf_exempt
-from starlette.types import ASGIApp, Message
 
 from ..core.access_rule import Rule
 from ..errors import ConfigurationError
+from ..web.asgi_types import ASGIApp, Message
 from ..web.django_responses import response_of
 from ..web.requirements import declare
 

@@ -6,12 +6,11 @@ from typing import Final
 from urllib.parse import quote
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
-from starlette.routing import Match, Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from ..errors import ConfigurationError
+from ..web.asgi_request import AsgiRequest
+from ..web.asgi_response import respond
+from ..web.asgi_types import ASGIApp, Receive, Scope, Send
+from ..web.operations.operation import Reply
 
 _PATH: Final = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
@@ -32,20 +31,17 @@ def mount(app: ASGIApp, path: str, pages: ASGIApp) -> ASGIApp:
     """
     _check(path)
 
-    async def lead(request: Request) -> Response:
-        base = quote(request.scope.get("root_path", "").rstrip("/"), errors="surrogatepass")
-        return RedirectResponse(f"{base}{path}/", 307)
-
-    routes = Mount(path, pages), Route(path, lead)
-
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            for route in routes:
-                match, matched = route.matches(scope)
-                if match is Match.FULL:
-                    await route.handle({**scope, **matched}, receive, send)
-                    return
-        await app(scope, receive, send)
+        asked = AsgiRequest(scope).path if scope["type"] == "http" else ""
+        if asked.startswith(f"{path}/"):
+            below: str = scope.get("root_path", "") + path
+            await pages({**scope, "root_path": below}, receive, send)
+        elif asked == path and scope["method"] in {"GET", "HEAD"}:
+            base = quote(scope.get("root_path", "").rstrip("/"), errors="surrogatepass")
+            there = (b"location", f"{base}{path}/".encode())
+            await respond(Reply(307, (there,), b""), scope, send)
+        else:
+            await app(scope, receive, send)
 
     return serve
 

@@ -8,12 +8,7 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any, Final, NamedTuple, Unpack
 
-try:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        "lockgate.dashboard needs jinja2: pip install 'lockgate[dashboard]'", name=missing.name
-    ) from missing
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from ..core.arguments import check_arguments, refuse_unknown
 from ..core.timestamps import MINUTE

@@ -9,13 +9,10 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, ClassVar, Final, TypeVar
 
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-
 from ..core.api_keys import KeyDetails, KeyDraft, KeyState, Position
 from ..core.changes import Action, Actor, ActorKind, ChangeDraft
 from ..core.digests import Digest
+from ..core.extras import extra
 from ..core.holds import Look, Renew, Settle, Take, budgets
 from ..core.key_format import NewKey
 from ..core.leases import TO_LIST, to_acquire, to_release, to_renew
@@ -34,6 +31,16 @@ from .certify import MakeStore
 from .checks import PARTS, Part, applies, whole
 from .factories import COARSE, EXACT, NARROW, NOW, OPEN, PLANS, Factory
 from .lockstep import Lockstep
+
+with extra("testing", "lockgate[testing]", "hypothesis", "pytest"):
+    from hypothesis import HealthCheck, settings
+    from hypothesis import strategies as st
+    from hypothesis.stateful import (
+        RuleBasedStateMachine,
+        precondition,
+        rule,
+        run_state_machine_as_test,
+    )
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ Needs Hypothesis: ``pip install 'lockgate[testing]'``.
 from itertools import accumulate
 from typing import Final
 
-from hypothesis import strategies as st
-
+from ..core.extras import extra
 from ..core.key_format import BASE62, KeyFormat, NewKey
 from ..core.plans import Plan
 from ..core.scopes import Catalogue
@@ -15,6 +14,9 @@ from ..core.timestamps import DAY, HOUR, MINUTE, SECOND
 from .clock import START
 from .factories import HOSTILE
 from .trace import Arrival
+
+with extra("testing", "lockgate[testing]", "hypothesis", "pytest"):
+    from hypothesis import strategies as st
 
 _FORMAT: Final = KeyFormat("acme")
 _GAPS: Final = sorted({n + d for n in (0, SECOND, MINUTE, HOUR, DAY) for d in (-1, 0, 1)})[1:]

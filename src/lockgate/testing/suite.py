@@ -14,9 +14,7 @@ from collections.abc import Awaitable
 from inspect import isawaitable
 from typing import Any, ClassVar
 
-import pytest
-from hypothesis import settings
-
+from ..core.extras import extra
 from ..stores.base import IoMode, PartStore, Store
 from ..sync import run
 from .certify import checks_of, hold
@@ -24,6 +22,10 @@ from .checks import PARTS, Check, Part, applies, whole
 from .deadline import DEADLINE, ended
 from .processes import Reopen, share
 from .state_machine import lockstep
+
+with extra("testing", "lockgate[testing]", "hypothesis", "pytest"):
+    import pytest
+    from hypothesis import settings
 
 
 class StoreSuite:

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
 from ..errors import ConfigurationError
 from ..events import logger
 from ..gate import Gate
 from ..sync import loop_runs
+from .asgi_types import ASGIApp, Message, Receive, Scope, Send
 from .guard import Guard
 
 NO_ASYNCIO: Final = (

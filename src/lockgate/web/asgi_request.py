@@ -4,12 +4,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from urllib.parse import quote
 
-from starlette.types import Receive, Scope
-
 from ..core.sliding_window import Reading
 from ..errors import Header, PayloadTooLarge
 from ..stores.runtime.turns import turn
 from ..sync import pause
+from .asgi_types import Receive, Scope
 from .request import below
 
 

@@ -4,14 +4,13 @@ from collections.abc import Awaitable
 from contextlib import nullcontext, suppress
 from typing import Final
 
-from starlette.authentication import AuthCredentials, UnauthenticatedUser
-from starlette.types import ASGIApp, Message, Scope, Send
-
 from ..core.deprecation import SUNSET_HEADERS
 from ..core.rate_limit_headers import NOT_TO_STORE, RATE_HEADERS, rate_headers, shadowed
 from ..errors import Header, Refusal, TryAgain
 from ..gate import Gate
+from ..principal import ANONYMOUS_CALLER
 from .asgi_request import AsgiRequest
+from .asgi_types import ASGIApp, Message, Receive, Scope, Send
 from .entry import Entry, gate_in, mark_rated
 from .operations.operation import Reply
 from .operations.table import refused
@@ -214,10 +213,16 @@ async def respond(reply: Reply, scope: Scope, send: Send, prefix: str = "") -> N
     await send({"type": f"{prefix}http.response.body", "body": body})
 
 
+async def allow_nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a CORS preflight by 204 without any permission."""
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
 def set_unauthenticated_user(scope: Scope) -> None:
     """Set Starlette's ``user`` and ``auth`` for no key, unless an outer layer has set them."""
-    scope.setdefault("user", UnauthenticatedUser())
-    scope.setdefault("auth", AuthCredentials())
+    scope.setdefault("user", ANONYMOUS_CALLER)
+    scope.setdefault("auth", ANONYMOUS_CALLER)
 
 
 def _kept(headers: list[Header], ending: tuple[Header, ...], *, not_to_store: bool) -> list[Header]:

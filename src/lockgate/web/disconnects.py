@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol
 
-from starlette.types import Message, Receive
-
 from ..errors import ClientDisconnected, ConfigurationError
+from .asgi_types import Message, Receive
 from .entry import Entry, entry_in
 
 _AHEAD_AT_MOST: Final = 2

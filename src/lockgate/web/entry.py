@@ -11,7 +11,7 @@ from __future__ import annotations
 from asyncio import Task
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..core.access_rule import Rule
 from ..core.deprecation import sunset_headers
@@ -21,12 +21,10 @@ from ..errors import Header, Unauthenticated
 from ..gate import Gate
 from ..principal import Principal
 from ..services.reservations.slots import ConcurrencySlot
+from .asgi_types import Receive
 from .guarded_routes import GuardedRoutes
 from .request import RequestView
 from .sessions import agent_session
-
-if TYPE_CHECKING:
-    from starlette.types import Receive
 
 Measured = tuple[Plan, Reading]
 """What the rate-limit headers of a response tell of; the adapter writes them."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from pydantic_core import SchemaValidator, ValidationError, core_schema
-from starlette.types import Message, Receive
 
 from ..error_formats import RATE_LIMITED, REFUSED
 from ..errors import (
@@ -24,6 +23,7 @@ from ..errors import (
 )
 from ..gate import Gate
 from .asgi_request import ClientGone
+from .asgi_types import Message, Receive
 from .entry import Entry
 from .operations.operation import Reply
 from .operations.table import Repeated, refused

@@ -1,7 +1,6 @@
 """The arguments of ``protect``, checked alike on every framework, and the audit of its result."""
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Final, Protocol, cast
 
 from ..core.access_rule import PUBLIC, Rule
@@ -93,27 +92,6 @@ def _middleware(app: object) -> _Audited:
         if callable(getattr(found, "audit", None)):
             return cast(_Audited, found)
     raise ConfigurationError("No gate is before this application: audit what protect() returned.")
-
-
-@contextmanager
-def extra(name: str, package: str) -> Generator[None]:
-    """Say how to install a framework whose import fails inside.
-
-    Args:
-        name: the name of the framework's module, which lockgate's module shares.
-        package: what pip installs.
-
-    Raises:
-        ModuleNotFoundError: the framework is not installed.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] != name:
-            raise
-        raise ModuleNotFoundError(
-            f"lockgate.{name} needs {name}: pip install '{package}'", name=missing.name
-        ) from missing
 
 
 def _check_value(key: str, rule: object) -> None:

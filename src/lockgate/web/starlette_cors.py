@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple, cast
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .asgi_request import AsgiRequest
+from .asgi_response import allow_nothing
 
 _LAYERS_AT_MOST: Final = 50
 
@@ -47,7 +47,7 @@ class Preflights:
         if self._policies is None:  # Middleware may be added until the first request.
             self._policies = list(_policies(self._app, ""))
         cors = next((policy.cors for policy in self._policies if policy.holds(path)), None)
-        response = Response(status_code=204)
+        response: ASGIApp = allow_nothing
         if cors is not None:
             response = cors.preflight_response(request_headers=Headers(scope=scope))
         await response(scope, receive, send)

@@ -27,11 +27,13 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.access_rule import Rule
 from ..errors import Refusal
+from ..gate import Gate
 from .asgi_request import AsgiRequest
 from .asgi_response import refuse
 from .audit import ServedRoute, view_of
 from .entry import ENTRY, entry_in
 from .guard import Guard
+from .operations.table import endpoints
 from .requirements import check_decorators, declaration, required
 from .starlette_errors import answer_refusals, starlette_in
 
@@ -62,6 +64,51 @@ class _CheckedRoute(NamedTuple):
     """The usual rule for each method: one that is this very object needs no further look."""
 
 
+class StarletteRoutes:
+    """The routes of a Starlette or FastAPI application behind a gate.
+
+    Args:
+        router: the application's.
+        application: the application; None: the router serves alone.
+    """
+
+    def __init__(self, router: Router, application: Starlette | None) -> None:
+        self.router: Final = router
+        self.rooted: Final[Any] = application if hasattr(application, "root_path") else None
+        """The application, if it may have a root path (FastAPI does)."""
+        if application is not None:
+            answer_refusals(application)
+
+    @classmethod
+    def of(cls, app: object, routes: object) -> "StarletteRoutes | None":
+        """Return the routes of the application behind any layers of one; None: it has none.
+
+        Args:
+            app: the application, with any layers.
+            routes: the Starlette application behind a layer that hides it, or anything else.
+        """
+        known = routes if isinstance(routes, Starlette) else app
+        router = router_in(known)
+        return None if router is None else cls(router, starlette_in(known))
+
+    def served(self) -> list[ServedRoute]:
+        """Return every route, mounted ones included; see :func:`routes_of`."""
+        return list(_served(self.router))
+
+    def serve_operations(self, gate: Gate) -> bool:
+        """Return whether there is a route for one of lockgate's operations."""
+        return serves_operations(self.router, gate)
+
+    def only_redirects(self, request: AsgiRequest) -> bool:
+        """Return whether no route is at a path, and the router redirects to it with a slash more or
+        less."""
+        return request.scope["type"] == "http" and _only_redirects(self.router, dict(request.scope))
+
+    def checks(self, guard: Guard, changed: Callable[[], None]) -> "RouteChecks":
+        """Return the checks of the routes, which are not installed yet."""
+        return RouteChecks(guard, self.router, changed)
+
+
 def routes_of(app: object) -> list[ServedRoute]:
     """Every route of a Starlette or FastAPI application, mounted ones included; else nothing.
 
@@ -73,6 +120,12 @@ def routes_of(app: object) -> list[ServedRoute]:
     return [] if router is None else list(_served(router))
 
 
+def serves_operations(app: object, gate: Gate) -> bool:
+    """Return whether a Starlette or FastAPI application has a route for an operation."""
+    paths = endpoints(gate)
+    return any(route.path in paths and route.gate is not None for route in routes_of(app))
+
+
 def router_in(app: Any) -> Router | None:
     """The router behind any layers of middleware; None where there is none of Starlette's."""
     for _ in range(_LAYERS_AT_MOST):
@@ -82,11 +135,6 @@ def router_in(app: Any) -> Router | None:
             return app
         app = getattr(app, "app", None)
     return None
-
-
-def only_redirects(router: Router, request: AsgiRequest) -> bool:
-    """Whether a router serves no route at a path, and redirects to it with a slash more or less."""
-    return request.scope["type"] == "http" and _only_redirects(router, dict(request.scope))
 
 
 def _only_redirects(router: Router, scope: Scope) -> bool:
@@ -222,7 +270,8 @@ def _served(router: Router) -> Iterator[ServedRoute]:
     check_decorators((place.path, getattr(route, "endpoint", None)) for route, place in places)
     heads = {place.path for _, place in places if place.has_head}
     for route, place in places:
-        endpoint = getattr(route, "endpoint", None)
+        # An application that is mounted may declare its rule as well.
+        endpoint = getattr(route, "endpoint", None) or getattr(route, "app", None)
         for method in place.methods:
             asked = [required(endpoint, method), *_dependencies(route)]
             view = view_of(endpoint)

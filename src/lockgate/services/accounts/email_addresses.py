@@ -1,13 +1,30 @@
 """E-mail addresses: validate, normalise and compare (D14)."""
 
+from importlib import import_module
 from typing import Final
 from unicodedata import is_normalized
+
+from ...errors import ConfigurationError
 
 _LONGEST: Final = 320
 """The longest input, in characters: an address has at most 254, more before normalisation."""
 _LONGEST_MAILBOX: Final = 64
 """The longest part before the ``@``, in characters, before and after normalisation (RFC 5321,
 4.5.3.1.1). From 2.3 on email-validator leaves this to its callers."""
+
+
+def check_installed() -> None:
+    """Check that addresses can be validated.
+
+    Raises:
+        ConfigurationError: email-validator is not installed.
+    """
+    try:
+        import_module("email_validator")  # Takes 40 ms.
+    except ModuleNotFoundError as missing:
+        raise ConfigurationError(
+            f"Registration(...) needs {missing.name}: pip install 'lockgate[registration]'."
+        ) from missing
 
 
 def read_email(value: str) -> tuple[str, list[str]]:
@@ -17,7 +34,7 @@ def read_email(value: str) -> tuple[str, list[str]]:
     case. Dots, plus signs and look-alike letters are kept: only the mailbox's provider decides
     whether they make another address.
     """
-    from email_validator import EmailNotValidError, validate_email  # takes 40 ms
+    from email_validator import EmailNotValidError, validate_email
 
     try:
         if len(value) > _LONGEST:

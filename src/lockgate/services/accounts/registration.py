@@ -31,7 +31,7 @@ from .agent_sessions import Agents
 from .approval import Approval, Approve, RegistrationRequest, read_proof
 from .billing import Billing, BillingProvider, web_address
 from .claims import Claims
-from .email_addresses import read_email
+from .email_addresses import check_installed, read_email
 from .registration_budgets import RegistrationBudgets
 
 _DAYS_AT_MOST: Final = 36_500
@@ -130,7 +130,8 @@ class AgentAccounts:
         development: whether the cookie of an agent may travel over plain ``http``.
 
     Raises:
-        ConfigurationError: the dashboard's URL or the session verifier of people is missing.
+        ConfigurationError: the dashboard's URL, the session verifier of people or email-validator
+            is missing.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class AgentAccounts:
         max_age: int | None = None,
         cookie: str | None = None,
     ) -> None:
+        check_installed()
         self.dashboard_url: Final = _dashboard_url(registration, public_url)
         people = _verifier_of_people(people)
         _check_environment(format)

@@ -1,6 +1,7 @@
 """lockgate's own operations as a table of framework-free handlers."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -49,6 +50,7 @@ from .schemas import (
 )
 
 _CREATED: Final = 201
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
 
 async def list_keys(call: Call) -> bytes:
@@ -193,6 +195,11 @@ def endpoints(gate: Gate) -> dict[str, dict[str, Endpoint]]:
     for path, endpoint in _placed(gate):
         by_path.setdefault(path, {})[endpoint.method] = endpoint
     return by_path
+
+
+def path_pattern(path: str) -> re.Pattern[str]:
+    """Return the pattern of an operation's path, with a group for each parameter."""
+    return re.compile(_PARAMETER.sub(r"(?P<\1>[^/]+)", path))
 
 
 def rules(gate: Gate) -> dict[str, Rule]:
