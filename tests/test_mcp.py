@@ -183,8 +183,6 @@ async def test_headers_are_held_against_the_body_in_every_version(
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","name":"write"}}',
         b"no json",
         b"[" * 100_000,
         b'{"jsonrpc":"2.0","id":1}',
@@ -193,7 +191,7 @@ async def test_headers_are_held_against_the_body_in_every_version(
         '{"jsonrpc":"2.0","id":1,"method":"tools/list"}'.encode("utf-16"),
     ],
 )
-async def test_a_body_that_readers_may_read_differently_is_400(kind: str, body: bytes) -> None:
+async def test_a_body_that_is_no_message_is_400(kind: str, body: bytes) -> None:
     service = Service(kind)
     key = key_of(service.gate)
     async with service.running():
@@ -202,6 +200,21 @@ async def test_a_body_that_readers_may_read_differently_is_400(kind: str, body: 
         assert error_of(response)["code"] in {-32700, -32600}
         assert await service.used(key) == 0
     assert service.ran == []
+
+
+@both_servers
+async def test_the_last_of_two_names_is_charged_and_runs(kind: str) -> None:
+    service = Service(kind)
+    key = key_of(service.gate)
+    named_twice = b'"params":{"name":"echo","name":"write","arguments":{"text":"x"}}}'
+    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","method":"tools/call",' + named_twice
+    async with service.running():
+        session = await opened(service, key)
+        before = await service.used(key)
+        response = await service.post(body, key, in_session(session))
+        assert response.status_code == 200
+        assert await service.used(key) == before + 1 + 5  # With the reading before.
+    assert service.ran == ["write"]
 
 
 @both_servers

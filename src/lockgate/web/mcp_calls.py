@@ -30,8 +30,6 @@ from .operations.table import Repeated, refused
 
 BODY_LIMIT: Final = 1024 * 1024
 """The most bytes of a body that is read to find its calls, 1 MiB."""
-_WHOLE_LIMIT: Final = 32 * 1024
-"""The most bytes of a body whose every member is read."""
 BATCH_LIMIT: Final = 50
 """The most messages of a batch, which protocol version 2025-03-26 has."""
 
@@ -112,7 +110,7 @@ class _InvalidMessage(InvalidRequest):
 
 
 class NotJson(_InvalidMessage):
-    """The body is not JSON in UTF-8, or names a member twice."""
+    """The body is not JSON in UTF-8."""
 
     rpc_code = _PARSE_ERROR
 
@@ -196,11 +194,11 @@ def calls_of(body: bytes, headers: RoutingHeaders) -> Calls:
     """Read the calls of a JSON-RPC body: one message, or a batch.
 
     Raises:
-        NotJson: it is not JSON in UTF-8, or names a member twice.
+        NotJson: it is not JSON in UTF-8.
         InvalidRequest: it is no message and no batch of messages, or a batch of too many.
         HeaderMismatch: the headers name another call.
     """
-    value = _read(body) if len(body) <= _WHOLE_LIMIT else _read_large(body)
+    value = _read(body)
     messages = cast(list[object], value) if isinstance(value, list) else [value]
     if not messages or len(messages) > BATCH_LIMIT:
         raise _InvalidMessage(f"A batch has 1 to {BATCH_LIMIT} messages.")
@@ -339,51 +337,29 @@ def _decoded(value: bytes) -> str:
 
 
 def _read(body: bytes) -> object:
-    """Read a body whole, and find members that are named twice at any depth."""
-    try:
-        return cast(object, _DECODER.decode(body.decode()))
-    except (ValueError, RecursionError) as problem:
-        twice = isinstance(problem, _Twice)
-        raise NotJson(str(problem) if twice else "The body is not JSON in UTF-8.") from None
-
-
-def _read_large(body: bytes) -> object:
-    """Read the members of a large body that name its calls, and make no objects of the others.
+    """Read the members that name calls, by the parser of the servers, and make no objects of the
+    others.
 
     Making them would hold up the event loop: a body of 1 MiB may have 300,000. Of a member that is
     named twice the last one counts, as for the servers.
     """
     try:
-        return cast(object, _LARGE.validate_json(body))
+        return cast(object, _MESSAGES.validate_json(body))
     except ValidationError as problem:
         if any(error["type"] == "json_invalid" for error in problem.errors(include_url=False)):
             raise NotJson("The body is not JSON in UTF-8.") from None
         raise _InvalidMessage("The body is no JSON-RPC message.") from None
 
 
-def _large() -> SchemaValidator:
+def _messages() -> SchemaValidator:
     def of(**schemas: core_schema.CoreSchema) -> core_schema.CoreSchema:
         fields = {n: core_schema.typed_dict_field(s) for n, s in schemas.items()}
         return core_schema.typed_dict_schema(fields, total=False)
 
     anything, nothing = core_schema.any_schema(), of()
-    names = of(name=anything, uri=anything)
+    names = core_schema.nullable_schema(of(name=anything, uri=anything))
     message = of(method=anything, id=anything, params=names, result=nothing, error=nothing)
     return SchemaValidator(core_schema.union_schema([message, core_schema.list_schema(message)]))
 
 
-_LARGE: Final = _large()
-
-
-class _Twice(ValueError):
-    """A JSON object that names a member twice: readers disagree which one counts."""
-
-
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise _Twice("The body names a member twice: name each once.")
-    return members
-
-
-_DECODER: Final = json.JSONDecoder(object_pairs_hook=_members)
+_MESSAGES: Final = _messages()
