@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any
 
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
@@ -26,54 +26,39 @@ _METHODS = {
 BuildApp = Callable[..., Starlette]
 
 
-class McpServer(Protocol):
-    """A server, as the gate sees it."""
+class McpServer:
+    """A ``Server`` of the SDK, as the gate sees it: its functions are not known, nor what it has.
 
-    def size(self) -> int:
-        """Return the number of its tools, resources and prompts, as far as it is known at once."""
-        ...
-
-    async def components(self) -> list[Component]:
-        """Return its tools, resources and prompts."""
-        ...
-
-    def check(self, check: DispatchCheck) -> None:
-        """Have it ask before it runs a call."""
-        ...
-
-    def settle(self) -> None:
-        """Put the check behind all middleware that was added since: it sees what will run."""
-        ...
-
-    def wrap(self, wrapper: Callable[[BuildApp], BuildApp]) -> None:
-        """Replace the method that builds its HTTP application."""
-        ...
-
-
-class _PlainServer:
-    """A ``Server`` of the SDK: its functions are not known, nor what it has."""
+    Args:
+        server: the server.
+    """
 
     def __init__(self, server: Any) -> None:
         self._server: Any = server
 
     def size(self) -> int:
+        """Return the number of its tools, resources and prompts, as far as it is known at once."""
         return 0
 
     async def components(self) -> list[Component]:
+        """Return its tools, resources and prompts."""
         return []
 
     def check(self, check: DispatchCheck) -> None:
+        """Have it ask before it runs a call."""
         self._check = check
         self._server.middleware.append(check)
 
     def settle(self) -> None:
+        """Put the check behind all middleware that was added since: it sees what will run."""
         _put_last(self._server.middleware, self._check)
 
     def wrap(self, wrapper: Callable[[BuildApp], BuildApp]) -> None:
+        """Replace the method that builds its HTTP application."""
         self._server.streamable_http_app = wrapper(self._server.streamable_http_app)
 
 
-class _SdkServer(_PlainServer):
+class _SdkServer(McpServer):
     """An ``MCPServer`` of the SDK."""
 
     def __init__(self, server: Any) -> None:
@@ -112,11 +97,11 @@ class _SdkServer(_PlainServer):
             setattr(self._server, name, _checking(getattr(self._server, name), method, check))
 
 
-class _FastMcpServer:
+class _FastMcpServer(McpServer):
     """A ``FastMCP`` server."""
 
     def __init__(self, server: Any) -> None:
-        self._server = server
+        super().__init__(server)
         self._below: Any = server._mcp_server
         """The server of the SDK that dispatches its calls."""
 
@@ -196,7 +181,7 @@ def server_of(server: object) -> McpServer:
     fastmcp: Any = sys.modules.get("fastmcp")
     kinds: list[tuple[type, Callable[[Any], McpServer]]] = [
         (MCPServer, _SdkServer),
-        (Server, _PlainServer),
+        (Server, McpServer),
         *([] if fastmcp is None else [(fastmcp.FastMCP, _FastMcpServer)]),
     ]
     for kind, seen in kinds:
