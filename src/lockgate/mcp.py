@@ -26,12 +26,10 @@ The steps of a call, and the statuses that each may answer:
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import Any, Final, ParamSpec, TypeVar, cast
-from urllib.parse import quote
 
 from .asgi import GateMiddleware
 from .core.access_rule import PUBLIC, Credential, Rule, SlotUse
@@ -42,9 +40,8 @@ from .errors import ConfigurationError, Refusal, Unauthenticated
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
-from .services.reservations.hold_block import Hold
 from .web.asgi_request import ClientGone
-from .web.asgi_response import REPLY_OF, Exchange, refuse, respond
+from .web.asgi_response import REPLY_OF, Exchange, refuse
 from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.audit import Audit, StrictAuditFailed
 from .web.entry import entry_in, principal_of
@@ -71,8 +68,7 @@ with extra("mcp", "lockgate[mcp]", "mcp", "starlette"):
     from starlette.applications import Starlette
     from starlette.routing import Mount, Route
 
-    from .web import mcp_dispatch
-    from .web.mcp_dispatch import CALLS, DispatchCheck, running_caller, running_principal
+    from .web.mcp_dispatch import CALLS, DispatchCheck, caller, check_declared, hold, principal
     from .web.mcp_servers import BuildApp, McpServer, endpoint_of, server_of
     from .web.starlette_stack import guarded_stack
 
@@ -100,9 +96,6 @@ _GATE: Final = "__lockgate_mcp__"
 _METADATA: Final = "/.well-known/oauth-protected-resource"
 _request: Final = ContextVar[Principal | None]("lockgate_mcp_request", default=None)
 """The caller of the HTTP request, for :class:`KeyVerifier`."""
-
-caller = running_caller
-principal = running_principal
 
 
 def protect(
@@ -211,12 +204,12 @@ def requires(
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
         def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
-            mcp_dispatch.check_declared(rule, function)
+            check_declared(rule, function)
             return function(*args, **kwargs)
 
         @wraps(function)
         async def guarded_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            mcp_dispatch.check_declared(rule, function)
+            check_declared(rule, function)
             return await cast(Callable[P, Awaitable[Any]], function)(*args, **kwargs)
 
         is_async = iscoroutinefunction(function)
@@ -225,24 +218,6 @@ def requires(
         return made
 
     return decorate
-
-
-def hold(
-    units: Mapping[Limit, int], *, seconds: float | None = None
-) -> AbstractAsyncContextManager[Hold]:
-    """Return a context manager that holds units of named limits for the caller, in a tool.
-
-    As :meth:`Gate.hold() <lockgate.Gate.hold>`: the block names at its end what it used. It is
-    cancelled when the client goes away, and settles what it had named until then.
-
-    Args:
-        units: the most that the work can use, by limit. All are taken, or none is.
-        seconds: until the units count as used if this process dies; None: as the gate has it.
-
-    Entering the block raises what :meth:`Gate.hold() <lockgate.Gate.hold>` raises; the client gets
-    a refusal as a JSON-RPC error with its code and wait.
-    """
-    return mcp_dispatch.hold(units, seconds)
 
 
 def audit(server: object) -> Audit:
@@ -363,9 +338,7 @@ class _McpGate:
         self._shadow: Final = shadow
         path = endpoint_of(app)
         self._path: Final = path
-        self._twin: Final = path.removesuffix("/") if path.endswith("/") else f"{path}/"
         served = {route.path for route in app.routes if isinstance(route, Route | Mount)}
-        self._redirects: Final = app.router.redirect_slashes and self._twin not in served
         open_to_all = {f"* {at}": PUBLIC for at in served if at.startswith(_METADATA)}
         named = {f"* {path}": Rule(accepts=accepts), **open_to_all, **routes}
         self._routes: Final = _RouteGate(app, gate, named, strict=strict, shadow=shadow)
@@ -392,9 +365,6 @@ class _McpGate:
                     await self._call(scope, receive, send)
                     return
                 scope[REPLY_OF] = partial(self._reply, None)
-            elif path == self._twin and self._redirects:
-                await _redirect(scope, send)
-                return
         elif kind == "lifespan":
             try:
                 await self._learn()
@@ -531,15 +501,6 @@ class _User(AuthenticatedUser):
     @property
     def access_token(self) -> AccessToken:  # type: ignore[override]
         return _access_token(self._admitted)
-
-
-async def _redirect(scope: Scope, send: Send) -> None:
-    """Answer a path with a slash more or less than the endpoint's: nothing is charged."""
-    path = quote(scope["path"]).encode()
-    location = path.removesuffix(b"/") if path.endswith(b"/") else path + b"/"
-    if scope.get("query_string"):
-        location += b"?" + scope["query_string"]
-    await respond(Reply(307, ((b"location", location),), b""), scope, send)
 
 
 def _access_token(admitted: Principal, covered: Iterable[str] = ()) -> AccessToken:

@@ -72,9 +72,9 @@ class WindowStore(PartStore):
 
         A call without a reply takes effect once or not at all, or may be made again: a hold is
         taken and settled once (D33). The fields of named limits and of budgets are each at most
-        :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an organization. A store that keeps both
-        in one place may count them together, and then refuses a new subject sooner. A field that
-        has counted nothing for a day may be dropped, for a clock that steps back.
+        :data:`~lockgate.core.limit_hits.FIELDS_AT_MOST` for an organization. A store that keeps
+        both in one place may count them together, and then refuses a new subject sooner. A field
+        that has counted nothing for a day may be dropped, for a clock that steps back.
 
         A charge that starts after a :class:`~lockgate.core.ledger.Reset` was answered finds nothing
         counted, on any process that shares the store; the change counter moves, because callers

@@ -139,7 +139,7 @@ class DispatchCheck:
         return NotFound("No gate has admitted this call.")
 
 
-def running_principal() -> Principal | None:
+def principal() -> Principal | None:
     """Return the caller of the call that runs; None on a call that needs no key.
 
     Raises:
@@ -148,17 +148,17 @@ def running_principal() -> Principal | None:
     return _now().entry.principal
 
 
-def running_caller() -> Caller:
+def caller() -> Caller:
     """Return the caller of the call that runs, whose ``key`` is never None.
 
     Raises:
         MissingAuth: the call came without a key: by a public rule, or with a session.
         ConfigurationError: no call runs that a gate has admitted.
     """
-    principal = running_principal()
-    if principal is None or principal.key is None:
+    found = principal()
+    if found is None or found.key is None:
         raise MissingAuth
-    return Caller._make(principal)
+    return Caller._make(found)
 
 
 def check_declared(rule: Rule, function: object) -> None:
@@ -176,13 +176,22 @@ def check_declared(rule: Rule, function: object) -> None:
 
 
 @asynccontextmanager
-async def hold(units: Mapping[Limit, int], seconds: float | None = None) -> AsyncGenerator[Hold]:
-    """Hold units of named limits for the caller; see :func:`lockgate.mcp.hold`."""
+async def hold(units: Mapping[Limit, int], *, seconds: float | None = None) -> AsyncGenerator[Hold]:
+    """Return a context manager that holds units of named limits for the caller, in a tool.
+
+    As :meth:`Gate.hold() <lockgate.Gate.hold>`, whose errors it raises: the block names at its end
+    what it used. It is cancelled when the client goes away, and settles what it had named until
+    then.
+
+    Args:
+        units: the most that the work can use, by limit. All are taken, or none is.
+        seconds: until the units count as used if this process dies; None: as the gate has it.
+    """
     running = _now()
-    principal = running.entry.principal
-    if principal is None:
+    holder = running.entry.principal
+    if holder is None:
         raise MissingAuth
-    holding = running.entry.gate.hold(principal, units, seconds=seconds)
+    holding = running.entry.gate.hold(holder, units, seconds=seconds)
     async with _while_connected(running.calls), holding as held:
         yield held
 
