@@ -280,7 +280,9 @@ def test_the_development_secrets_in_use_are_named(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def serve(load: Callable[[], Loaded], listener: socket.socket) -> None:
-        run(load().announce())
+        loaded = load()
+        run(loaded.announce())
+        run(loaded.close())
 
     monkeypatch.delenv("LOCKGATE_SESSION_SECRET", raising=False)
     monkeypatch.setenv("LOCKGATE_PEPPER", OWN["LOCKGATE_PEPPER"])

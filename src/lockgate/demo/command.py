@@ -36,7 +36,7 @@ from .mcp_tools import is_offered
 from .servers import Loaded, Serve, serve_asgi, serve_wsgi
 from .service import TOKENS, Service
 from .sign_in import SignIn
-from .traffic import make_traffic
+from .traffic import Traffic
 
 BRAND: Final = "acme"
 _DEVELOPMENT: Final = {
@@ -141,21 +141,25 @@ def _load(
         # deadline of a request.
         run(gate.keys.list("demo"))
     signs_in = SignIn(url, gate, sessions, is_local=is_local)
-    service = Service(gate, signs_in)
-    announce = partial(_announce, gate, signs_in, url, framework, as_json=as_json)
-    return Loaded(
-        APPLICATIONS[framework](service), announce, gate.store.cancel_waits, service.close
-    )
+    service, busy = Service(gate, signs_in), Traffic(gate, _new_id())
+    announce = partial(_announce, gate, signs_in, busy, url, framework, as_json=as_json)
+
+    async def close() -> None:
+        await busy.stop()
+        await service.close()
+
+    return Loaded(APPLICATIONS[framework](service), announce, gate.store.cancel_waits, close)
 
 
 async def _announce(
-    gate: Gate, signs_in: SignIn, url: str, framework: str, *, as_json: bool
+    gate: Gate, signs_in: SignIn, busy: Traffic, url: str, framework: str, *, as_json: bool
 ) -> None:
-    """Create the demo's organizations, make traffic for a further one, and print them."""
+    """Create the demo's organizations, begin the traffic of a further one, and print them."""
     await gate.ready()  # For a while calls may last for longer than the deadline of a request.
-    busy = _new_id()
-    await make_traffic(gate, busy)
-    signs_in.add("busy", busy, "used by the demo itself: see its usage and its refusals")
+    await busy.begin()
+    signs_in.add(
+        "busy", busy.organization, "used by the demo itself: see its usage and its refusals"
+    )
     organizations = {plan: await _organization(gate, signs_in, plan) for plan in PLANS}
     if used := development_secrets():
         print(

@@ -54,11 +54,14 @@ class SignIn:
     """
 
     def __init__(self, url: str, gate: Gate, sessions: SignedCookie, *, is_local: bool) -> None:
+        self._names: Final[dict[str, str]] = {}
+        """The name of each organization, by its id."""
         self.options: Final[Options] = {
             "name": f"{gate.format.brand} (lockgate demo)",
             "sign_in": PATH,
             "sign_out": SIGN_OUT,
             "example": f"{url}{gate.prefix}/models",
+            "name_of": self._names.get,
             "operator": lambda session, _: session.user == OPERATOR.session.user,
         }
         self.host: Final = urlsplit(url).hostname or ""
@@ -83,6 +86,7 @@ class SignIn:
         """
         session = Session(organization, f"owner of {organization}", f"owner@{name}.example")
         self._owners[name] = Owner(session, about)
+        self._names[organization] = f"{name.capitalize()} Ltd"
         return self._sessions.issue(session)
 
     def page(self, request: RequestView, status: int = 200, problem: str | None = None) -> Reply:
