@@ -9,6 +9,7 @@ from ..stores.answers import UnreadableState
 from ..stores.base import IoMode
 from ..stores.committed import unreported
 from ..stores.resilience.failures import is_outage, kind_of, traceback_of
+from ..stores.runtime.per_loop import WITHOUT_LOOP
 
 
 class asking:
@@ -80,5 +81,5 @@ def pair(face: Literal["async", "sync"], part: object, io: IoMode) -> None:
     if face == "sync" and io == "async":
         raise ConfigurationError(
             f"{name} needs an event loop here, and there is none: "
-            "use one whose io is 'none', 'sync' or 'both', as of a store from a URL."
+            f"use one whose io is 'none', 'sync' or 'both': of a store, {WITHOUT_LOOP}."
         )

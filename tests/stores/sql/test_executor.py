@@ -19,6 +19,7 @@ from lockgate.stores.answers import StoreError
 from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore, executor
 from lockgate.stores.sql.engines import blocking_engine
+from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
 from .backends import BACKENDS, Backend, await_locks, database
@@ -63,9 +64,20 @@ def test_an_adapter_refuses_a_store_of_another_io_mode() -> None:
         gate.pair("sync")
 
 
-def test_run_with_an_asynchronous_engine_is_an_error_that_names_the_loop() -> None:
-    store = SqlStore(create_async_engine("postgresql+psycopg://h/d"))
-    with pytest.raises(RuntimeError, match="no event loop runs here"):
+@pytest.mark.parametrize("url", ["postgresql+asyncpg://h/d", "mysql+asyncmy://h/d"])
+def test_a_driver_that_only_awaits_is_refused_without_a_loop_and_the_url_named(url: str) -> None:
+    """By a WSGI application at its start, and by each call outside of a loop: no outage."""
+    remedy = "a URL that names no driver, as 'postgresql://"
+    gate = Gate(url, brand="acme")
+    with pytest.raises(ConfigurationError, match=f"needs an event loop here.*{remedy}"):
+        WsgiMiddleware(lambda *_: [], gate)
+    for call in (lambda: gate.keys.list("org_1"), lambda: gate.keys.create("org_1", "a key")):
+        with pytest.raises(ConfigurationError, match=f"no event loop runs here.*{remedy}"):
+            run(call())
+    with pytest.raises(ConfigurationError, match=remedy):
+        run(gate.close())
+    store = SqlStore(create_async_engine(url))
+    with pytest.raises(ConfigurationError, match=f"no event loop runs here.*{remedy}"):
         run(store.now())
 
 

@@ -5,8 +5,15 @@ from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from ...errors import ConfigurationError
 from ..base import IoMode
 from .process_hooks import own_lock
+
+WITHOUT_LOOP: Final = (
+    "a URL that names no driver, as 'postgresql://user:password@host/database', or an engine or a "
+    "client that blocks"
+)
+"""What a store needs to serve callers without an event loop, as the end of a sentence."""
 
 
 class Closable(Protocol):
@@ -44,7 +51,7 @@ class PerLoop(Generic[L]):
         """Return the resource for the caller.
 
         Raises:
-            RuntimeError: the store can only await, and no event loop runs here.
+            ConfigurationError: the store can only await, and no event loop runs here.
         """
         if self._draw is not None:
             try:
@@ -59,9 +66,9 @@ class PerLoop(Generic[L]):
                 self._latest = ref(loop), lane
                 return lane
         if self.blocking is None:
-            raise RuntimeError(
-                "This store awaits its servers, and no event loop runs here: await it in one, "
-                "or give the store a blocking engine or client."
+            raise ConfigurationError(
+                "This store awaits its servers, and no event loop runs here: await it in one, or "
+                f"give the store {WITHOUT_LOOP}."
             )
         return self.blocking
 
