@@ -480,7 +480,7 @@ class Gate:
                 if named is not None:
                     of_plan = of_plan_alone(cast(Reading, reading), plan.windows)
                 principal = new_tuple(Principal, (key.organization, key, None, plan, of_plan))
-                if named is not None or self._thresholds is not None:
+                if self._thresholds is not None or (named is not None and named.quotas):
                     self._meter(principal, cast(Reading, reading), named, cost, address_of, client)
                 if known is not None:
                     return principal
@@ -560,11 +560,11 @@ class Gate:
             client: the caller, as ``address_of`` takes it.
             is_more: whether named limits alone were charged, for a request that is counted.
         """
-        organization, key, _, _, _ = principal
         if limits is not None:
-            self._tell_quotas(organization, limits, reading, cost)
+            self._tell_quotas(principal.organization, limits, reading, cost)
         if is_more:
             if limits is not None and self.recorder is not None:
+                organization, key, _, _, _ = principal
                 handle = None if key is None else key.handle
                 units = dict.fromkeys(limits.names, cost)
                 self.recorder.used(organization, handle, units, reading.now)

@@ -24,7 +24,16 @@ from lockgate.core.sliding_window import Reading, State, Window, empty_state, hi
 from lockgate.core.temporary_limits import told_apart
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import KeyLimitReached
-from lockgate.stores.answers import Admission, Page, Removal, Rows, Usage, UsageBatch, Verdict
+from lockgate.stores.answers import (
+    Admission,
+    Freshness,
+    Page,
+    Removal,
+    Rows,
+    Usage,
+    UsageBatch,
+    Verdict,
+)
 from lockgate.stores.base import PAGE_AT_MOST
 from lockgate.testing.checks import PARTS, Part
 from tests.by_verbs import MemoryByVerbs, SlotReading
@@ -994,8 +1003,8 @@ class EpochOfRevocations(Mutant):
     killed_by: ClassVar = {"D5"}
     revocations = 0
 
-    async def change_counter(self) -> int | None:
-        return self.revocations + len(self._placed)
+    async def freshness(self) -> Freshness:
+        return Freshness(self.revocations + len(self._placed), await self.now())
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None, **options: Any

@@ -14,7 +14,7 @@ from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.plans import Organization
 from lockgate.core.sliding_window import Reading
 from lockgate.core.timestamps import MINUTE
-from lockgate.stores.answers import UNKNOWN, Admission, Census, Page, Removal, Verdict
+from lockgate.stores.answers import UNKNOWN, Admission, Census, Freshness, Page, Removal, Verdict
 from tests.by_verbs import SlotReading
 
 from .mutants import Mutant, Windows
@@ -236,8 +236,8 @@ class EpochOfClaims(Mutant):
     killed_by: ClassVar = {"D5"}
     changes = 0
 
-    async def change_counter(self) -> int | None:
-        return self.changes
+    async def freshness(self) -> Freshness:
+        return Freshness(self.changes, await self.now())
 
     async def put_organization(
         self, organization: Organization, now: int | None = None, **options: Any

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from lockgate.core.api_keys import ApiKey
 from lockgate.core.changes import ChangeDraft
 from lockgate.core.sliding_window import EMPTY
-from lockgate.stores.answers import Usage
+from lockgate.stores.answers import Freshness, Usage
 from lockgate.stores.base import PAGE_AT_MOST
 
 from .mutants import Mutant
@@ -89,14 +89,14 @@ class ResetUncounted(Mutant):
         super().__init__()
         self.seen: object = self.local_version
 
-    async def change_counter(self) -> int | None:
+    async def freshness(self) -> Freshness:
         if self.local_version is not self.seen:
             self.seen = self.local_version
             self.moves += 1
-        return self.moves
+        return Freshness(self.moves, await self.now())
 
     async def reset(self, *args: Any, **kwargs: Any) -> None:
-        await self.change_counter()
+        await self.freshness()
         await super().reset(*args, **kwargs)
         self.seen = self.local_version
 

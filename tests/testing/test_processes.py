@@ -18,7 +18,7 @@ from lockgate.core.key_format import Token
 from lockgate.core.leases import TO_LIST
 from lockgate.core.plans import Organization
 from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
-from lockgate.stores.answers import Admission, Verdict
+from lockgate.stores.answers import Admission, Freshness, Verdict
 from lockgate.testing import Broken
 from lockgate.testing.processes import share
 from tests.by_verbs import RecordsByVerbs, SlotReading
@@ -113,8 +113,8 @@ class EpochOfTheProcess(RecordsByVerbs):
 
     changes = 0
 
-    async def change_counter(self) -> int | None:
-        return self.changes
+    async def freshness(self) -> Freshness:
+        return Freshness(self.changes, await self.now())
 
     async def revoke_if_live(
         self, organization: str, id: str, now: int | None = None, **options: Any

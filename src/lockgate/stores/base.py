@@ -5,7 +5,7 @@ operations on keys, accounts and plans that :class:`~lockgate.stores.directory.D
 
 KeyStore      read, commit, walk, now, add_usage; add_history, history
 WindowStore   charge, whose action says what to do; recalls
-Store         admit, the verb of requests; change_counter, freshness, warnings, watch, flush
+Store         admit, the verb of requests; freshness, warnings, watch, flush
 
 All verbs are atomic: a caller never reads, decides and writes back.
 
@@ -78,7 +78,8 @@ class WindowStore(PartStore):
 
         A charge that starts after a :class:`~lockgate.core.ledger.Reset` was answered finds nothing
         counted, on any process that shares the store; the change counter moves, because callers
-        remember refusals of before. Its change record is added even if nothing was counted.
+        remember refusals of before. A store that keeps rows too adds its change record, even if
+        nothing was counted.
 
         Args:
             owner: the organization, or the name of other windows.
@@ -195,27 +196,20 @@ class Store(Directory, WindowStore):
         return Admission(Verdict.ADMITTED, key, plan, reading, named)
 
     @urgent
-    async def change_counter(self) -> int | None:
-        """Return a number that grows with every change to keys or plans, or to an agent's sessions.
-
-        Any change that may alter an earlier answer counts: revocations, updates, rotations,
-        digests, plans, limits, resets, sign-outs, revoked dashboard tokens. New keys and accounts
-        need not count. All processes share the number, and it has grown before the changing verb
-        returns. Callers that cache answers read it periodically.
-
-        None, the default: the store has no such number, and answers are cached for a second at
-        most.
-        """
-        return None
-
-    @urgent
     async def freshness(self) -> Freshness:
         """Return the change counter and the clock of the windows.
+
+        The change counter is a number that grows with every change to keys or plans, or to an
+        agent's sessions. Any change that may alter an earlier answer counts: revocations, updates,
+        rotations, digests, plans, limits, resets, sign-outs, revoked dashboard tokens. New keys and
+        accounts need not count. All processes share the number, and it has grown before the
+        changing verb returns. None, the default: the store has no such number, and answers are
+        cached for a second at most.
 
         A refusal cache reads both about once a second, and is cleared if the counter has moved
         (W13) or the clock has stepped back (W11).
         """
-        return Freshness(await self.change_counter(), await self.now())
+        return Freshness(None, await self.now())
 
     async def warnings(self) -> Sequence[StoreWarning]:
         """Return a warning for each setting under which a guarantee fails without an error.

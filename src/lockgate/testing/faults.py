@@ -20,7 +20,7 @@ FAULTS: Final[tuple[FaultKind, ...]] = get_args(FaultKind)
 _ACTIONS: Final = frozenset(
     {"hit", "hitleased", "peek", "leasesout", "reset", "take", "settle", "renew", "look"}
 )
-_READS: Final = frozenset({"read", "peek", "leasesout", "look", "history", "change_counter"})
+_READS: Final = frozenset({"read", "peek", "leasesout", "look", "history", "freshness"})
 """Verbs that can give a stale answer."""
 
 

@@ -111,7 +111,7 @@ async def _insert(store: Store, _: Board, index: int, cap: int) -> dict[str, int
 
 
 async def _change_counter(store: Store, _: Board, __: int) -> dict[str, int]:
-    change_counter = await store.change_counter()
+    change_counter = (await store.freshness()).change_counter
     return {} if change_counter is None else {"change_counter": change_counter}
 
 

@@ -14,7 +14,7 @@ from lockgate.core.api_keys import KeyDetails
 from lockgate.core.sliding_window import Reading
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Event, Events
-from lockgate.stores.answers import Admission, Verdict
+from lockgate.stores.answers import Admission, Freshness, Verdict
 from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
 from lockgate.stores.resilience.deadlines import UNTIL, Overdue, left, within
@@ -40,8 +40,8 @@ class Faulty(MemoryStore):
         self.meanwhile: Callable[[], Any] = lambda: None
         self.started_over = 0
 
-    async def change_counter(self) -> int | None:
-        return 1
+    async def freshness(self) -> Freshness:
+        return Freshness(1, await self.now())
 
     async def admit(self, *args: Any, **kwargs: Any) -> Admission:
         self.asked += 1

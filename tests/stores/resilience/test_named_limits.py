@@ -14,7 +14,7 @@ from lockgate.core.sliding_window import Reading, Window
 from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.answers import Admission, Verdict
+from lockgate.stores.answers import Admission, Freshness, Verdict
 from lockgate.stores.resilience import local_limits
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
 from lockgate.stores.resilience.store import ResilientStore
@@ -46,8 +46,8 @@ class Counting(MemoryByVerbs):
         self.asked = 0
         self.away = False
 
-    async def change_counter(self) -> int | None:
-        return 1
+    async def freshness(self) -> Freshness:
+        return Freshness(1, await self.now())
 
     async def admit(self, *args: Any, **kwargs: Any) -> Admission:
         self.asked += 1

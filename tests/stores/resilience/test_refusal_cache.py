@@ -85,11 +85,11 @@ class Counting(MemoryByVerbs):
             self.number += 1
         return outcome
 
-    async def change_counter(self) -> int | None:
-        self.asked["change_counter"] += 1
+    async def freshness(self) -> Freshness:
+        self.asked["freshness"] += 1
         if self.away:
             raise StoreUnavailable
-        return self.number
+        return Freshness(self.number, await self.now())
 
 
 class Bench:
@@ -152,7 +152,7 @@ async def test_a_flood_costs_one_look_at_the_epoch_a_second(in_a_task: bool) -> 
         bench.later(0.02)
         assert (await bench.ask()).verdict is Verdict.LIMITED
     assert bench.store.asked["admit"] == 0
-    assert 20 <= bench.store.asked["change_counter"] <= 41
+    assert 20 <= bench.store.asked["freshness"] <= 41
 
 
 async def test_a_cached_refusal_equals_the_stores_until_its_exact_end(in_a_task: bool) -> None:
@@ -355,7 +355,7 @@ class ByHand(Wrapper):
         return await self.inner.admit(token, cost, plans, self.clock())
 
     async def freshness(self) -> Freshness:
-        return Freshness(await self.inner.change_counter(), self.clock())
+        return (await self.inner.freshness())._replace(now=self.clock())
 
 
 @pytest.mark.thread_unsafe(reason="the threads would share a database")
@@ -385,7 +385,7 @@ async def test_w11_a_step_back_of_the_store_s_clock_locks_out_for_a_window_at_mo
 @pytest.mark.parametrize("kind", list(CLOCKED))
 async def test_freshness_brings_the_change_counter_and_the_store_s_clock(kind: str) -> None:
     store = CLOCKED[kind](kind)
-    before, counter = await store.now(), await store.change_counter()
+    before, counter = await store.now(), (await store.freshness()).change_counter
     freshness = await store.freshness()
     assert freshness.change_counter == counter
     assert before <= freshness.now <= await store.now()
@@ -426,10 +426,10 @@ class SlowCounter(MemoryStore):
         self.readable = asyncio.Event()
         self.seconds_left: list[float | None] = []
 
-    async def change_counter(self) -> int | None:
+    async def freshness(self) -> Freshness:
         self.seconds_left.append(left())
         await self.readable.wait()
-        return 1
+        return Freshness(1, await self.now())
 
 
 async def test_the_first_requests_of_a_process_read_the_change_counter_once() -> None:
@@ -558,8 +558,8 @@ async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
         monkeypatch.setattr(module, "monotonic", bench.seconds)
     given: dict[str, float | None] = {}
 
-    async def change_counter() -> int | None:
-        given["change_counter"] = deadlines.left()
+    async def freshness() -> Freshness:
+        given["freshness"] = deadlines.left()
         bench.seconds.now += UNHURRIED * 0.6
         raise Overdue
 
@@ -567,12 +567,12 @@ async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
         given["admit"] = deadlines.left()
         raise Overdue
 
-    monkeypatch.setattr(bench.store, "change_counter", change_counter)
+    monkeypatch.setattr(bench.store, "freshness", freshness)
     monkeypatch.setattr(bench.store, "admit", admit)
     bench.later(5)
     with pytest.raises(Overdue):
         await bench.ask()
     assert given == {
-        "change_counter": pytest.approx(UNHURRIED * 0.6),
+        "freshness": pytest.approx(UNHURRIED * 0.6),
         "admit": pytest.approx(UNHURRIED * 0.4),
     }

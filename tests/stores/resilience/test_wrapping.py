@@ -22,7 +22,7 @@ def verbs(kind: type) -> set[str]:
     return {name for name in named if iscoroutinefunction(getattr(kind, name))}
 
 
-URGENT = {"admit", "change_counter", "freshness", "now"}
+URGENT = {"admit", "freshness", "now"}
 OPERATIONS = verbs(Directory) - verbs(KeyStore)
 VERBS = verbs(Store) - OPERATIONS
 

@@ -123,7 +123,7 @@ def test_the_first_change_of_a_database_makes_the_change_counter(store: Borrowed
     revoked = revoke(store, key)
     assert revoked is not None
     assert revoked.revoked_at is not None
-    assert run(store.change_counter())
+    assert run(store.freshness()).change_counter
     assert [change.number for change in run(store.change_log("org_1", 9))] == [1]
 
 

@@ -256,7 +256,7 @@ def test_a_change_is_its_own_recall_where_none_is_sent(verb: str, kind: str) -> 
     store = BACKENDS[kind].open()
     made = new_key()
     _, key = run(store.register(account("org_1"), draft_of(made)))
-    before = run(store.change_counter())
+    before = run(store.freshness()).change_counter
     assert run(CHANGES[verb](store, key)) is not None or verb in (
         "put_organization",
         "organization_changed",

@@ -181,11 +181,8 @@ class CachedStore(Wrapper):
         kept = [warning for warning in of_cache if warning.kind not in {"persistence", "keys"}]
         return [*await self.primary.warnings(), *kept]
 
-    async def change_counter(self) -> int | None:
-        # The primary's counter moves before the copies are forgotten, so it would be too early.
-        return await self.cache.change_counter()
-
     async def freshness(self) -> Freshness:
+        # The primary's counter moves before the copies are forgotten, so it would be too early.
         return await self.cache.freshness()
 
     async def read(

@@ -15,6 +15,7 @@ from ...core.ledger import LeasesOut
 from ...core.quota_leases import QuotaLeases, live
 from ...core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from ...sync import loop_runs, pause, together
+from ..answers import Freshness
 from ..base import Store
 from ..resilience.older_leases import MEANWHILE, are_noted, note_leases
 from ..runtime.per_loop import PerLoop
@@ -38,7 +39,7 @@ _COUNT_CHANGE: Final = Script("change_counter.lua", repeatable=True)
 
 
 class ChangeCounter(Store):
-    """The verb ``change_counter``, and its counterparts for the verbs that change."""
+    """The verb ``freshness``, and its counterparts for the verbs that change."""
 
     clients: PerLoop[RedisClient]
     _recalls: Recalls
@@ -51,7 +52,11 @@ class ChangeCounter(Store):
     async def _ask(self, call: Call, organization: str | None = None) -> Any:
         """Make a call and return its reply."""
 
-    async def change_counter(self) -> int | None:
+    async def freshness(self) -> Freshness:
+        return Freshness(await self.change_counter(), await self.now())
+
+    async def change_counter(self) -> int:
+        """Return the change counter; set one where there is none."""
         name = self._names.change_counter
         found = await self._ask(command(slot_of(name), b"GET", name, repeatable=True))
         before = self._latest_counter

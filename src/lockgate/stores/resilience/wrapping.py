@@ -56,7 +56,6 @@ class Wrapper(Store):
 
     now = passed(Store.now)
     admit = passed(Store.admit)
-    change_counter = passed(Store.change_counter)
     freshness = passed(Store.freshness)
     warnings = passed(Store.warnings)
     read = passed(Store.read)

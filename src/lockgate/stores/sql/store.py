@@ -400,13 +400,8 @@ class SqlStore(PrimaryStore):
         found = [one._replace(placed=await self._resolved(one.id)) for one in step.organizations]
         return step._replace(organizations=tuple(found))
 
-    async def change_counter(self) -> int | None:
-        if self._resolver is not None:
-            return None  # The host's plans change without this counter.
-        return await self._read(self._records.read)
-
     async def freshness(self) -> Freshness:
-        if self._resolver is not None:
+        if self._resolver is not None:  # The host's plans change without the counter.
             return Freshness(None, await self.now())
         return await self._read(lambda c: Freshness(self._records.read(c), self._database.now(c)))
 

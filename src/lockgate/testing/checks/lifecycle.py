@@ -113,9 +113,10 @@ async def the_change_counter_grows_with_every_change(store: Store) -> None:
         Call("remove_unclaimed", (DAY, 9, NOW + DAY)),
         Call("remove_ended", (DAY, NOW + DAY)),
     ):
-        change_counter, local_version = await store.change_counter(), store.local_version
+        change_counter = (await store.freshness()).change_counter
+        local_version = store.local_version
         await change.on(store)
-        later = await store.change_counter()
+        later = (await store.freshness()).change_counter
         if change_counter is not None and (later is None or later <= change_counter):
             raise Broken(
                 "D5",
