@@ -383,24 +383,25 @@ class _McpGate:
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the calls of a request, and run those that are admitted."""
-        scope[REPLY_OF], ahead = partial(self._reply, None), ReadAhead(receive)
         try:
             headers = RoutingHeaders.of(scope["headers"])
             call = headers.call
             if call is not None:
                 calls = Calls([call])
             else:
-                calls, receive = await self._read(scope, headers, ahead), ahead
-            known = self._book.known
-            if any(call not in known for call in calls.calls) and self._server.size() != self._seen:
+                receive = ahead = ReadAhead(receive)
+                calls = await self._read(scope, headers, ahead)
+            is_known = self._book.known.issuperset(calls.calls)
+            if not is_known and self._server.size() != self._seen:
                 await self._learn()
         except ClientGone:
             return
         except Refusal as refusal:
             if self._shadow != "all":
+                scope[REPLY_OF] = partial(self._reply, None)
                 await refuse(refusal, scope, send, self._gate)
                 return
-            calls, receive = Calls([UNREAD]), ahead
+            calls = Calls([UNREAD])
         scope[CALLS], scope[REPLY_OF] = calls, partial(self._reply, calls)
         await self._calls(scope, receive, send)
 
