@@ -98,7 +98,7 @@ def _verifier(secret: str) -> Any:
     (source,) = (text for _, text in blocks(_PAGE, "python") if "StarletteSessions" in text)
     names: dict[str, Any] = {}
     head = "from lockgate.sessions import Session\n"
-    exec(head + source.partition("\n\n\ngate_of_site")[0], names)
+    exec(head + source, names)
     return names["StarletteSessions"](secret)
 
 

@@ -43,15 +43,19 @@ async def list_keys(visit: Visit) -> Reply:
     asked = _asked(text, label, state)
     if asked:
         await visit.charge()
-    shown = state if asked else KeyState.ACTIVE
-    found = await keys.list(
-        visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text, state=shown
-    )
-    newest = KeyPage([], None)
-    if not asked and cursor is None:
+    newest, now = KeyPage([], None), await keys.now()
+    is_overview = not asked and cursor is None
+    if is_overview:
         newest = await keys.list(visit.owner, limit=ON_A_PAGE)
-    now = await keys.now()
     ended = [key for key in newest.keys if key.state(now) is not KeyState.ACTIVE]
+    if is_overview and not (ended and newest.cursor):
+        live = [key for key in newest.keys if key.state(now) is KeyState.ACTIVE]
+        found = KeyPage(live, newest.cursor)
+    else:
+        shown = state if asked else KeyState.ACTIVE
+        found = await keys.list(
+            visit.owner, limit=ON_A_PAGE, cursor=cursor, labels=labels, matching=text, state=shown
+        )
     many = cursor is not None or len(found.keys) + len(ended) > SEARCHED_FROM
     live_first = sorted(found.keys, key=lambda key: key.state(now) is not KeyState.ACTIVE)
     return visit.page(
