@@ -108,7 +108,7 @@ def test_values_of_a_kind_that_fits_are_taken() -> None:
         (Gate, "per_address", r"as Gate\(features=\[Registration\(per_address="),
         (Gate, "pepers", "write 'peppers'"),
         (Gate, "session_coookie", r"write 'session_cookie', it is in WebOptions"),
-        (Gate, "q", "choose from store, brand, peppers"),
+        (Gate, "q", "choose from store, brand, keys, windows, peppers"),
         (KeyOptions, "public_url", r"as Gate\(web_options=WebOptions\(public_url="),
         (WebOptions, "brand", r"it is in Gate, as Gate\(brand="),
         (StoreOptions, "dead_line", "write 'deadline'"),
