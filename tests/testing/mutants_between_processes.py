@@ -9,23 +9,22 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from lockgate import Store
-from lockgate.core.holds import Look, Renew, Settle
-from lockgate.core.limit_windows import LimitWindows
-from tests.by_verbs import RecordsByVerbs
+from lockgate.core.holds import Look, Renew, Settle, Take, is_of_slots
+from lockgate.core.ledger import Hit, HitLeased, LeasesOut, Peek
+from lockgate.stores.key_value import RecordStore
 from tests.examples.test_own_store import example
 
 LOCKED_VERBS: Final = (
-    "hit",
-    "hit(soft quota)",
-    "hold",
-    "hold(Settle)",
-    "hold(Renew)",
-    "hold(soft quota)",
+    "charge(Hit)",
+    "charge(Hit, soft quota)",
+    "charge(Take)",
+    "charge(Settle)",
+    "charge(Renew)",
+    "charge(Settle, soft quota)",
     "admit(lease)",
-    "settle_leases",
-    "acquire",
-    "renew",
-    "release",
+    "charge(HitLeased)",
+    "charge(Take, slot)",
+    "charge(Settle, slot)",
     "insert",
     "revoke_if_live",
     "update_if",
@@ -45,8 +44,8 @@ CACHED_VERBS: Final = (
     "get",
     "list",
     "list_live",
-    "peek",
-    "held",
+    "charge(Peek)",
+    "charge(Look, slots)",
     "organization",
     "account",
     "account_by_token",
@@ -55,27 +54,46 @@ CACHED_VERBS: Final = (
     "change_log",
     "history",
     "search",
-    "hold",
-    "quota_leases",
-    "leases_in_use",
+    "charge(Look)",
+    "charge(LeasesOut)",
+    "charge(LeasesOut, in use)",
 )
 BRIEFLY: Final = 0.05
 """Seconds for which a cache of a process keeps an answer: other processes wait for a processor."""
 _careless: Final = ContextVar("careless", default=False)
 
 
-def _has_quota(*arguments: Any, **_: Any) -> bool:
-    return any(isinstance(one, LimitWindows | Settle) and any(one.quotas) for one in arguments)
+def _of(kind: type, *, slots: bool = False, quotas: bool = False) -> Callable[..., bool]:
+    """Return whether a charge is of a kind: of slots, or where calendar quotas are in it."""
+
+    def matches(_: object, action: Any, *__: object) -> bool:
+        if not isinstance(action, kind) or is_of_slots(action) != slots:
+            return False
+        named = action if isinstance(action, Settle) else getattr(action, "limits", None)
+        return not quotas or (named is not None and any(named.quotas))
+
+    return matches
 
 
 _CALLS: Final[dict[str, Callable[..., bool]]] = {
     "": lambda *_, **__: True,
-    "Settle)": lambda _, action, *__, **___: isinstance(action, Settle),
-    "Renew)": lambda _, action, *__, **___: isinstance(action, Renew),
     "lease)": lambda *_, **options: "lease" in options,
-    "soft quota)": _has_quota,
+    "Hit)": _of(Hit),
+    "Hit, soft quota)": _of(Hit, quotas=True),
+    "HitLeased)": _of(HitLeased),
+    "Take)": _of(Take),
+    "Settle)": _of(Settle),
+    "Settle, soft quota)": _of(Settle, quotas=True),
+    "Renew)": _of(Renew),
+    "Take, slot)": _of(Take, slots=True),
+    "Settle, slot)": _of(Settle, slots=True),
+    "Peek)": _of(Peek),
+    "Look)": _of(Look),
+    "Look, slots)": _of(Look, slots=True),
+    "LeasesOut)": lambda _, action, *__: action == LeasesOut(),
+    "LeasesOut, in use)": lambda _, action, *__: action == LeasesOut(in_use=True),
 }
-"""Which calls of a verb have the mistake, by the end of the name of their race."""
+"""Which calls of a verb have the mistake, by what follows its name."""
 
 
 def with_lock_of_the_process(race: str, path: str) -> Store:
@@ -103,17 +121,19 @@ def with_lock_of_the_process(race: str, path: str) -> Store:
         with lock:
             entered = _careless.set(is_meant(*arguments, **options))
             try:
-                return await getattr(RecordsByVerbs, verb)(self, *arguments, **options)
+                return await getattr(RecordStore, verb)(self, *arguments, **options)
             finally:
                 _careless.reset(entered)
 
     records.get, records.put_if = get_slowly, put
-    made: Store = type("LockOfTheProcess", (RecordsByVerbs,), {verb: careless})(records)
+    made: Store = type("LockOfTheProcess", (RecordStore,), {verb: careless})(records)
     return made
 
 
-def with_cache_of_the_process(verb: str, path: str) -> Store:
+def with_cache_of_the_process(read: str, path: str) -> Store:
     """Return a store that keeps answers of one verb for a few milliseconds, or until it writes."""
+    verb, _, which = read.partition("(")
+    is_meant = _CALLS[which]
     records: Any = example().SqliteRecords(path)
     put_if, kept = records.put_if, dict[Any, tuple[float, Any]]()
 
@@ -124,14 +144,14 @@ def with_cache_of_the_process(verb: str, path: str) -> Store:
             kept.clear()
 
     async def cached(self: Any, *arguments: Any) -> Any:
-        if verb == "hold" and not isinstance(arguments[1], Look):
-            return await RecordsByVerbs.hold(self, *arguments)
+        if not is_meant(*arguments):
+            return await getattr(RecordStore, verb)(self, *arguments)
         at, found = kept.get(arguments, (0.0, None))
         if time.monotonic() - at > BRIEFLY:
-            found = await getattr(RecordsByVerbs, verb)(self, *arguments)
+            found = await getattr(RecordStore, verb)(self, *arguments)
             kept[arguments] = (time.monotonic(), found)
         return found
 
     records.put_if = put
-    made: Store = type("CacheOfTheProcess", (RecordsByVerbs,), {verb: cached})(records)
+    made: Store = type("CacheOfTheProcess", (RecordStore,), {verb: cached})(records)
     return made

@@ -105,6 +105,11 @@ def raised(error: Exception) -> Raised:
     return Raised(f"{name}: {error}")
 
 
+def as_call(verb: str) -> str:
+    """Return what messages call a verb: ``find()``, ``charge(Hit)``."""
+    return verb if verb.endswith(")") else f"{verb}()"
+
+
 def show(value: object) -> str:
     """Return the short text of a value in a trace; instants are relative to :data:`START`."""
     if isinstance(value, bool) or value is None:

@@ -25,7 +25,7 @@ from ..core.usage_history import UsageHistory
 from ..errors import HandleTaken
 from ..stores.answers import HistoryOwner, Usage
 from ..stores.base import PAGE_AT_MOST, Store
-from .calls import Call
+from .calls import Call, as_call
 from .checks import Part
 from .factories import OPEN, Factory, minute
 
@@ -96,7 +96,7 @@ class Race(NamedTuple):
     """Returns the mistake; None: all is right."""
 
     def __str__(self) -> str:
-        return self.verb if self.verb.endswith(")") else f"{self.verb}()"
+        return as_call(self.verb)
 
 
 async def _no_rows(store: Store, rows: Rows) -> None:
@@ -474,16 +474,16 @@ async def _histories(store: Store, rows: Rows) -> object:
 
 
 RACES: Final[Sequence[Race]] = (
-    Race("hit", "windows", "W3", _no_rows, _hit, _sums_to(_hits)),
-    Race("hit(soft quota)", "limits", "W3", _no_rows, _hit_quota, _quotas_hit),
-    Race("hold", "holds", "H1", _no_rows, _hold, _one_wins),
-    Race("hold(Settle)", "holds", "H3", _holds, _settle_hold, _hold_settled),
-    Race("hold(Renew)", "holds", "H3", _holds, _renew_hold, _hold_renewed),
-    Race("hold(soft quota)", "holds", "H3", _held_quotas, _settle_quota, _quotas_settled),
+    Race("charge(Hit)", "windows", "W3", _no_rows, _hit, _sums_to(_hits)),
+    Race("charge(Hit, soft quota)", "limits", "W3", _no_rows, _hit_quota, _quotas_hit),
+    Race("charge(Take)", "holds", "H1", _no_rows, _hold, _one_wins),
+    Race("charge(Settle)", "holds", "H3", _holds, _settle_hold, _hold_settled),
+    Race("charge(Renew)", "holds", "H3", _holds, _renew_hold, _hold_renewed),
+    Race("charge(Settle, soft quota)", "holds", "H3", _held_quotas, _settle_quota, _quotas_settled),
     Race("admit(lease)", "quota_leases", "H1", _busy, _grant, _granted),
-    Race("settle_leases", "quota_leases", "H3", _grants, _settle, _settled),
-    Race("acquire", "slots", "L1", _no_rows, _acquire, _one_wins),
-    Race("release", "slots", "L5", _leases, _release, _one_wins),
+    Race("charge(HitLeased)", "quota_leases", "H3", _grants, _settle, _settled),
+    Race("charge(Take, slot)", "slots", "L1", _no_rows, _acquire, _one_wins),
+    Race("charge(Settle, slot)", "slots", "L5", _leases, _release, _one_wins),
     Race("insert", "keys", "D3", _no_rows, _insert, _inserted),
     Race("revoke_if_live", "keys", "D4", _keys, _revoke, _all_alike("instants")),
     Race("update_if", "keys", "D43", _keys, _update, _one_wins),

@@ -20,6 +20,7 @@ from ..errors import HandleTaken, KeyLimitReached
 from ..stores.base import PartStore, Store
 from ..sync import run
 from .board import Board
+from .calls import as_call
 from .checks import whole
 from .factories import OPEN, Factory, book
 from .races import RACERS, RACES, RAISED, ROUNDS, Rows
@@ -184,7 +185,7 @@ async def _watch(
             for read in writer.reads:
                 found = await read(store)
                 if answered and found != writer.expected(turn):
-                    said = said or f"{read.verb}() found {found!r} after turn {turn}"
+                    said = said or f"{as_call(read.verb)} found {found!r} after turn {turn}"
             board.set(start + turn)
             sleep(_PAUSE)
     return said

@@ -21,6 +21,7 @@ from ..core.timestamps import DAY, HOUR
 from ..core.usage_history import UsageHistory
 from ..stores.answers import HistoryOwner, Usage
 from ..stores.base import PAGE_AT_MOST, Store
+from .calls import as_call
 from .factories import NOW, OPEN, Factory, minute
 
 TURNS: Final = 10
@@ -307,7 +308,7 @@ class _OfCounts:
         self._history_owner = HistoryOwner(subject.id, None)
 
     def writers(self) -> Iterable[Writer]:
-        logged, peek = self._logged, Read("peek", self._peek)
+        logged, peek = self._logged, Read("charge(Peek)", self._peek)
         yield Writer("hit", "windows", "W3", self._hit, (peek,), _charged)
         for owner in ("me", "you"):
             yield self._slots(owner)
@@ -339,8 +340,8 @@ class _OfCounts:
             return [(lease.id, lease.deadline) for lease in leases if lease.owner == owner]
 
         return Writer(
-            *("take", "slots", "L3", take),
-            (Read("look", held),),
+            *("charge(Take, slot)", "slots", "L3", take),
+            (Read("charge(Look, slots)", held),),
             lambda turn: [(f"{owner} {turn}", now + 2 * HOUR)],
         )
 
@@ -378,25 +379,32 @@ class _OfOthers:
         self._token = subject.token
 
     def writers(self) -> Iterable[Writer]:
-        yield Writer("reset", "resets", "W2", self._empty, (Read("peek", self._peek),), _charged)
+        yield Writer(
+            *("charge(Reset)", "resets", "W2", self._empty),
+            (Read("charge(Peek)", self._peek),),
+            _charged,
+        )
         yield Writer(
             *("update_if", "searches", "D43", self._rename),
             (Read("search", self._search),),
             lambda turn: [f"name {turn}"],
         )
         yield Writer(
-            *("hit", "limits", "W3", self._hit),
-            (Read("peek", self._peek_limits),),
+            *("charge(Hit)", "limits", "W3", self._hit),
+            (Read("charge(Peek)", self._peek_limits),),
             lambda turn: (turn,),
         )
         yield Writer(
-            *("hold", "holds", "H1", self._hold),
-            (Read("hold", self._look),),
+            *("charge(Take)", "holds", "H1", self._hold),
+            (Read("charge(Look)", self._look),),
             lambda turn: (turn,),
         )
         yield Writer(
             *("admit(lease)", "leases", "K4", self._lease),
-            (Read("quota_leases", self._leases), Read("leases_in_use", self._in_use)),
+            (
+                Read("charge(LeasesOut)", self._leases),
+                Read("charge(LeasesOut, in use)", self._in_use),
+            ),
             lambda turn: [(_lease_id(turn), LEAST + turn)],
         )
 
@@ -496,7 +504,7 @@ def _digest(draft: KeyDraft | AccountDraft, turn: int) -> Digest:
 def told(writer: Writer, turn: int, found: object) -> str:
     """Describe a field that is not as its only writer left it."""
     return (
-        f"{writer.verb}() alone changes a field, which is {found!r} after turn {turn} and not "
-        f"{writer.expected(turn)!r}: another verb that ran at the same time has restored it, or "
-        "the change was lost."
+        f"{as_call(writer.verb)} alone changes a field, which is {found!r} after turn {turn} and "
+        f"not {writer.expected(turn)!r}: another verb that ran at the same time has restored it, "
+        "or the change was lost."
     )
