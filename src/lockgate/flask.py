@@ -21,7 +21,7 @@ from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.entry import entry_in, gate_in, principal_of
+from .web.entry import entry_in, gate_in
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
@@ -200,9 +200,10 @@ class _FlaskGate(GateMiddleware):
     def check(self) -> None:
         """Check the gate and the route that Flask matched, and give its view the caller."""
         environ = request.environ
-        self.guard.verify_presence(entry_in(environ))
-        g.principal = principal_of(environ)
-        verify(environ, request, self._flask, WsgiRequest)
+        entry = entry_in(environ)
+        self.guard.verify_presence(entry)
+        g.principal = None if entry is None else entry.principal
+        verify(entry, request, self._flask, partial(WsgiRequest, environ))
 
     def answer_preflight(
         self, environ: WSGIEnvironment, start_response: StartResponse

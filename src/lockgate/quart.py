@@ -22,7 +22,7 @@ from .gate import Gate
 from .principal import Caller
 from .web.asgi_request import AsgiRequest
 from .web.asgi_types import ASGIApp, Receive, Scope, Send
-from .web.entry import charged_rule, entry_in, gate_in, principal_of
+from .web.entry import charged_rule, entry_in, gate_in
 from .web.guard import PREFLIGHT, Guard
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
@@ -237,9 +237,10 @@ async def _check_websocket(app: Quart, guard: Guard) -> None:
 
 
 async def _check(app: Quart, guard: Guard, scope: Scope, matched: Request | Websocket) -> None:
-    guard.verify_presence(entry_in(scope))
-    g.principal = principal_of(scope)
-    verify(scope, cast(Any, matched), app, AsgiRequest)
+    entry = entry_in(scope)
+    guard.verify_presence(entry)
+    g.principal = None if entry is None else entry.principal
+    verify(entry, cast(Any, matched), app, partial(AsgiRequest, scope))
 
 
 def _answer(error: Exception) -> Response:

@@ -133,7 +133,8 @@ class RuleBook:
         if raw:
             if raw[0] != _SLASH:
                 raise _no_path()
-            if (_PERCENT in raw and _ENCODED_SLASH in raw.lower()) or raw[:2] == b"//":
+            has_two = len(raw) > 1 and raw[1] == _SLASH
+            if has_two or (_PERCENT in raw and _ENCODED_SLASH in raw.lower()):
                 texts = readings(path, raw)
         if texts is None and not self._hosts:
             by_method = self._exact.get(path)  # Inlined from PathRules.match().

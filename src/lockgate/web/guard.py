@@ -149,7 +149,7 @@ class Guard(GuardedRoutes):
             raise
         except Refusal as refusal:
             return self._refused(refusal, caller, rule)
-        entry = Entry(self, rule, principal, (principal.plan, principal.reading))
+        entry = Entry(self, rule, principal, principal[3:])
         return entry if rule.plain else self._admitted(caller, entry)
 
     async def enter_inside(self, outer: Entry, caller: RequestView) -> Entry | None:
@@ -220,7 +220,9 @@ class Guard(GuardedRoutes):
         Raises:
             NotFound: there is no such record.
         """
-        if entry is not None and (not self.is_inside or entry.of(self) is not None):
+        if entry is not None and (
+            entry.guard is self or not self.is_inside or entry.of(self) is not None
+        ):
             return
         if self._taken_out.is_due():
             logger.error(_TAKEN_OUT, self._without_gate)

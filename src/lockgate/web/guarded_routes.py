@@ -30,13 +30,6 @@ class GuardedRoutes:
         ConfigurationError: as for the guard.
     """
 
-    shadow: Shadow | None = None
-    """What is only watched (:class:`~lockgate.web.watching_guard.WatchingGuard`); None: nothing."""
-
-    redirects: Redirects | None = None
-    """Tells of a request whether the router only redirects it to its path with a slash more or
-    less; None: that is not known, and a redirect is charged as the path it leads to."""
-
     def __init__(
         self, gate: Gate, rules: Mapping[str, Rule | str] | None, *, host: str | None
     ) -> None:
@@ -47,6 +40,13 @@ class GuardedRoutes:
                 "operations with the gate's prefix."
             )
         self.gate: Final = gate
+        # Each is read in every request: a default in the class would take three times as long.
+        self.shadow: Shadow | None = None
+        """What is only watched (:class:`~lockgate.web.watching_guard.WatchingGuard`); None:
+        nothing."""
+        self.redirects: Redirects | None = None
+        """Tells of a request whether the router only redirects it to its path with a slash more or
+        less; None: that is not known, and a redirect is charged as the path it leads to."""
         self._rules: Final = {**(rules or {}), **own}
         self.given: Final = RuleBook(self._rules, gate.catalogue, host)
         """The rules without those that endpoints declare."""

@@ -178,10 +178,13 @@ class RouteChecks:
         guard = self._guard
 
         def closed(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            entry = scope.get(ENTRY)
-            if (entry is None or entry.guard is not guard) and scope["type"] != "lifespan":
+            try:
+                is_passed = scope[ENTRY].guard is guard
+            except KeyError:
+                is_passed = scope["type"] == "lifespan"
+            if not is_passed:
                 try:
-                    guard.verify_presence(entry)
+                    guard.verify_presence(entry_in(scope))
                 except Refusal as refusal:
                     return refuse(refusal, scope, send, guard.gate)
             return serve(scope, receive, send)
@@ -229,8 +232,11 @@ class RouteChecks:
         admitted = route.admitted
 
         def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-            entry = scope.get(ENTRY)
-            if entry is None or entry.rule is not admitted.get(scope.get("method", "GET")):
+            try:
+                is_known = scope[ENTRY].rule is admitted[scope["method"]]
+            except KeyError:  # No gate, a WebSocket, or the first request of its method.
+                is_known = False
+            if not is_known:
                 try:
                     self._verify(route, scope)
                 except Refusal as refusal:  # A mounted application may not know how to answer it.

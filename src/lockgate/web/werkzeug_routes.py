@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from inspect import getclosurevars, isfunction, unwrap
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -12,7 +12,7 @@ from werkzeug.routing import Map, RequestRedirect
 from werkzeug.routing import Rule as UrlRule
 
 from .audit import ServedRoute, arguments_of, view_of
-from .entry import entry_in
+from .entry import Entry
 from .request import RequestView
 from .requirements import check_decorators, declaration, required
 
@@ -104,28 +104,27 @@ def only_redirects(app: Application, request: RequestView) -> bool:
 
 
 def verify(
-    held: Mapping[str, Any],
+    entry: Entry | None,
     request: MatchedRequest,
     app: Application,
-    caller: Callable[[Any], RequestView],
+    caller: Callable[[], RequestView],
 ) -> None:
     """Check that the rule charged for a request belongs to the URL rule that matched it.
 
     Args:
-        held: the scope or the environment of the request.
+        entry: the record of the innermost gate that the request passed.
         request: the framework's.
         app: the application.
-        caller: makes the request from its scope or environment, to report a mismatch.
+        caller: makes the request, to report a mismatch.
 
     Raises:
         NotFound: it is not (D31).
     """
-    entry, route = entry_in(held), request.url_rule
+    route = request.url_rule
     if entry is not None and route is not None:
         host = host_of(app, route)
         method = "GET" if request.method is None else request.method
-        view = partial(caller, held)
-        entry.guard.verify_route(entry.rule, method, _path(route), view, host)
+        entry.guard.verify_route(entry.rule, method, _path(route), caller, host)
 
 
 def _view(endpoint: Any) -> Hashable:
