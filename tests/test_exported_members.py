@@ -37,7 +37,7 @@ def test_the_public_names_are_sorted() -> None:
 def test_no_public_name_is_left_out() -> None:
     public = {
         name
-        for name, value in vars(lockgate).items()
-        if not name.startswith("_") and not isinstance(value, ModuleType)
+        for name in dir(lockgate)
+        if not name.startswith("_") and not isinstance(getattr(lockgate, name), ModuleType)
     }
     assert public == set(lockgate.__all__)

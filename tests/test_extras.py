@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+import lockgate
 
 FLASK = """
 from flask import Flask
@@ -140,3 +144,37 @@ def test_registration_without_email_validator_is_refused_at_startup() -> None:
     named = "Registration(...) needs email_validator: pip install 'lockgate[registration]'."
     last = done.stderr.splitlines()[-1]
     assert last == f"lockgate.errors.ConfigurationError: {named}", done.stderr
+
+
+def test_importing_the_package_imports_no_module_of_it() -> None:
+    done = run("import sys, lockgate; print([name for name in sys.modules if 'lockgate.' in name])")
+    assert done.stdout == "[]\n", done.stderr
+    assert set(dir(lockgate)) >= {*lockgate.__all__}
+    with pytest.raises(AttributeError, match="has no attribute 'Gatee'"):
+        _ = lockgate.Gatee  # type: ignore[attr-defined] # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_a_public_name_comes_from_the_module_that_type_checkers_see() -> None:
+    tree = ast.parse(Path(lockgate.__file__).read_text())
+    seen = {
+        alias.name: "." * node.level + (node.module or "")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
+    assert seen == lockgate._MODULES
+    assert set(seen) == {*lockgate.__all__}
+    assert all(getattr(lockgate, name) is not None for name in seen)
+
+
+def test_a_gate_imports_what_its_features_need_and_no_more() -> None:
+    done = run(
+        """
+        import sys
+        from lockgate import Gate
+        Gate(brand="acme")
+        features = "explain", "accounts.registration", "leaks.leak_reports", "usage.recorder"
+        print([name for name in features if f"lockgate.services.{name}" in sys.modules])
+        """
+    )
+    assert done.stdout == "['usage.recorder']\n", done.stderr

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
 from .core.accounts import Account
 from .core.allowed_addresses import contains
@@ -43,21 +43,17 @@ from .errors import (
 from .events import Events, Observer, logger
 from .options import KeyOptions, StoreOptions, WebOptions
 from .principal import Principal
-from .services.accounts.registration import AgentAccounts, Registration
 from .services.accounts.session_access import SessionAccess
-from .services.change_log import Changes
-from .services.explain.explanations import Explanations
-from .services.explain.findings import Explanation, OpenExplanation
+from .services.accounts.settings import Registration
 from .services.forwarded_headers import ForwardedHeaders
 from .services.imports.imported_keys import ImportedKeys
 from .services.keys.keys import Keys
 from .services.keys.rejected_rows import RejectedRows, seal_is_valid
 from .services.keys.retention import Retention
 from .services.keys.verified_key_cache import VerifiedKeyCache
-from .services.leaks.leak_reports import LeakedKeys, LeakReports
+from .services.leaks.settings import LeakReports
 from .services.limits.anonymous_limits import AnonymousLimits
 from .services.limits.subject_limits import SubjectLimits, refused_subject
-from .services.open_streams import OpenStreams
 from .services.organizations import Organizations
 from .services.readiness import Readiness
 from .services.reservations.hold_block import Hold
@@ -65,8 +61,6 @@ from .services.reservations.holds import Caller, Holds
 from .services.reservations.slots import ConcurrencySlot, ConcurrencySlots, Holder
 from .services.store_errors import asking, pair, unavailable
 from .services.usage.rate_limit_status import LimitUsage, limit_usage
-from .services.usage.recorder import UsageRecorder
-from .services.usage.reports import UsageReport, report
 from .services.usage.settings import UsageHistory
 from .services.usage.thresholds import Thresholds
 from .sessions import Session, SessionVerifier
@@ -78,6 +72,16 @@ from .stores.open import checked, combine, open_store, resilient
 from .stores.quota_thresholds import tell_quotas
 from .stores.resilience.deadlines import Patience, within
 from .stores.resilience.local_limits import LocalLimits
+
+if TYPE_CHECKING:  # A feature is imported where it is switched on or used.
+    from .services.accounts.registration import AgentAccounts
+    from .services.change_log import Changes
+    from .services.explain.explanations import Explanations
+    from .services.explain.findings import Explanation, OpenExplanation
+    from .services.leaks.leak_reports import LeakedKeys
+    from .services.open_streams import OpenStreams
+    from .services.usage.recorder import UsageRecorder
+    from .services.usage.reports import UsageReport
 
 _ENDED: Final[dict[Verdict, type[Unauthenticated]]] = {
     Verdict.REVOKED: KeyRevoked,
@@ -248,35 +252,10 @@ class Gate:
             max_age=of_keys.max_age,
         )
         self.accounts: Final = (
-            AgentAccounts(
-                registration,
-                public_url=of_web.public_url,
-                store=self.store,
-                format=self.format,
-                people=sessions,
-                clock=clock,
-                events=self.events,
-                rejections=self.rejections,
-                max_age=self.keys.max_age,
-                cookie=self.session_access.cookie,
-            )
-            if registration
-            else None
+            self._accounts_of(registration, of_web, sessions) if registration else None
         )
         self.sessions: Final = self.accounts.agents if self.accounts else sessions
-        self.leaks: Final = (
-            LeakedKeys(
-                leak_reports,
-                store=self.store,
-                format=self.format,
-                imported=self.legacy,
-                keys=self.keys,
-                events=self.events,
-                rejections=self.rejections,
-            )
-            if leak_reports
-            else None
-        )
+        self.leaks: Final = self._leaks_of(leak_reports) if leak_reports else None
         """Takes reports of leaked keys; None: the gate takes none."""
         self.organizations: Final = Organizations(
             self.store,
@@ -285,11 +264,7 @@ class Gate:
             events=self.events,
             seal=self._peppers.cursors,
         )
-        self.recorder: Final = (
-            UsageRecorder(self.store, self.events, clock, addresses=usage.addresses)
-            if (usage := _only(UsageHistory, features))
-            else None
-        )
+        self.recorder: Final = self._recorder_of(_only(UsageHistory, features))
         self._thresholds = (
             Thresholds(self.events) if self.recorder or observer is not None else None
         )
@@ -314,15 +289,53 @@ class Gate:
             seal=self._peppers.hold_ids,
             rules=self._known_limits,
         )
-        self.streams: Final = (
-            OpenStreams(
-                self.store, self.accounts.agents if self.accounts else None, clock, self.events
-            )
-            if of_web.end_streams
-            else None
-        )
+        self.streams: Final = self._open_streams() if of_web.end_streams else None
         """The open streams that end with their key or session; None: they outlive it."""
         self._warn()
+
+    def _accounts_of(
+        self, registration: Registration, of_web: WebOptions, people: SessionVerifier | None
+    ) -> "AgentAccounts":
+        from .services.accounts.registration import AgentAccounts
+
+        return AgentAccounts(
+            registration,
+            public_url=of_web.public_url,
+            store=self.store,
+            format=self.format,
+            people=people,
+            clock=self.clock,
+            events=self.events,
+            rejections=self.rejections,
+            max_age=self.keys.max_age,
+            cookie=self.session_access.cookie,
+        )
+
+    def _leaks_of(self, settings: LeakReports) -> "LeakedKeys":
+        from .services.leaks.leak_reports import LeakedKeys
+
+        return LeakedKeys(
+            settings,
+            store=self.store,
+            format=self.format,
+            imported=self.legacy,
+            keys=self.keys,
+            events=self.events,
+            rejections=self.rejections,
+        )
+
+    def _recorder_of(self, usage: UsageHistory | None) -> "UsageRecorder | None":
+        if usage is None:
+            return None
+        from .services.usage.recorder import UsageRecorder
+
+        return UsageRecorder(self.store, self.events, self.clock, addresses=usage.addresses)
+
+    def _open_streams(self) -> "OpenStreams":
+        from .services.open_streams import OpenStreams
+
+        agents = self.accounts.agents if self.accounts else None
+        return OpenStreams(self.store, agents, self.clock, self.events)
 
     @property
     def has_operations(self) -> bool:
@@ -350,8 +363,10 @@ class Gate:
         return self.session_access.uses_cookies and not self.origins
 
     @cached_property
-    def changes(self) -> Changes:
+    def changes(self) -> "Changes":
         """Return the change log: a record of each change to keys, plans and accounts (D44)."""
+        from .services.change_log import Changes
+
         return Changes(self.store, self.events, self._peppers.cursors)
 
     @cached_property
@@ -362,7 +377,9 @@ class Gate:
         )
 
     @cached_property
-    def _explanations(self) -> Explanations:
+    def _explanations(self) -> "Explanations":
+        from .services.explain.explanations import Explanations
+
         return Explanations(
             self.store,
             format=self.format,
@@ -857,7 +874,7 @@ class Gate:
 
     async def usage(
         self, organization: str, key: str | None = None, by: By = "hour"
-    ) -> UsageReport:
+    ) -> "UsageReport":
         """Return what an organization or one of its keys used, and how often it was refused.
 
         Includes all requests that this process has answered, and those that others answered more
@@ -874,6 +891,8 @@ class Gate:
             ConfigurationError: the store keeps no usage over time.
             StoreUnavailable: the store did not answer.
         """
+        from .services.usage.reports import report
+
         handle = None if key is None else (await self.keys.get(organization, key)).handle
         with asking(self.events):
             if self.recorder is not None:
@@ -890,7 +909,7 @@ class Gate:
         cost: int = 1,
         requires: str | Requirement | None = None,
         limits: Iterable[Limit] = (),
-    ) -> Explanation:
+    ) -> "Explanation":
         """Explain what an organization may use now, and why a request would be refused.
 
         Counts nothing and changes no state. Budgets of client addresses are not included: each
@@ -931,7 +950,7 @@ class Gate:
 
     async def explain_open(
         self, limits: Iterable[Limit], address: str | None = None
-    ) -> OpenExplanation:
+    ) -> "OpenExplanation":
         """Explain why a request to a public rule would be refused by the named limits of the rule.
 
         Counts nothing and changes no state. Budgets of client addresses are not included, as in

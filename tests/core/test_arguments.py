@@ -21,7 +21,7 @@ from lockgate import (
 )
 from lockgate.errors import ConfigurationError
 from lockgate.options import KeyOptions, StoreOptions, WebOptions
-from lockgate.services.leaks.leak_reports import LeakReports
+from lockgate.services.leaks.settings import LeakReports
 from lockgate.sessions import SignedCookie, StepUp
 from lockgate.sessions.jwt import JwtSessions
 

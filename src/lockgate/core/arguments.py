@@ -8,7 +8,6 @@ does not have is refused with the class that has it.
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
-from difflib import get_close_matches
 from functools import lru_cache, wraps
 from inspect import signature
 from types import NoneType, UnionType
@@ -110,6 +109,8 @@ def _way(kind: type, inside: str) -> str:
 
 def _nearest(name: str, names: Sequence[str]) -> str:
     """Return what to write for the name of a class, or for a misspelled one."""
+    from difflib import get_close_matches
+
     others = [other for kind in _CHECKED for other in _parameters(kind)]
     near = get_close_matches(name, names, 1, 0.8)
     for kind in () if near else _CHECKED:

@@ -1,6 +1,5 @@
 """The headers of answers to a key that was rotated (D43)."""
 
-from email.utils import formatdate
 from typing import Final
 
 from ..errors import Header
@@ -18,5 +17,7 @@ def sunset_headers(key: ApiKey) -> tuple[Header, ...]:
     rotated_at = None if key.details is None else key.details.rotated_at
     if rotated_at is None:
         return ()
+    from email.utils import formatdate  # takes 33 million instructions
+
     ends = formatdate(key.ends_at // SECOND, usegmt=True).encode()
     return (b"deprecation", b"@%d" % (rotated_at // SECOND)), (b"sunset", ends)

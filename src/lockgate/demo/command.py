@@ -23,7 +23,7 @@ from ..core.weak_secrets import DEMO_PEPPER, DEMO_SESSION_SECRET
 from ..errors import ConfigurationError
 from ..events import logger
 from ..gate import Gate
-from ..services.accounts.registration import Registration
+from ..services.accounts.settings import Registration
 from ..services.usage.rate_limit_status import LimitUsage
 from ..services.usage.settings import UsageHistory
 from ..sessions import SESSION_COOKIE, SignedCookie

@@ -8,14 +8,9 @@ from ..core.weak_secrets import refuse_malformed_url
 from ..errors import ConfigurationError
 from ..events import Events
 from .base import KeyStore, PartStore, Store, WindowStore
-from .cached.base import CacheStore, PrimaryStore
-from .cached.store import CachedStore
-from .combined import CombinedStore
-from .leasing import LeasingStore
 from .memory.store import MemoryStore
 from .resilience.deadlines import DEADLINE, Patience
 from .resilience.local_limits import LocalLimits
-from .resilience.store import ResilientStore
 
 _SQL: Final = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
 _REDIS: Final = ("redis", "rediss", "unix")
@@ -84,8 +79,11 @@ def combine(keys: object, windows: object) -> Store:
             "A store in two parts is keys=, a KeyStore or its URL, and windows=, a WindowStore or "
             f"its URL, not {type(first).__name__} and {type(second).__name__}."
         )
+    from .cached.base import CacheStore, PrimaryStore
+    from .combined import CombinedStore
+
     if isinstance(first, PrimaryStore) and isinstance(second, CacheStore):
-        return CachedStore(first, second)
+        return _pair(first, second)
     return CombinedStore(first, second)
 
 
@@ -129,6 +127,12 @@ def resilient(
     Raises:
         ConfigurationError: the deadline or the lease is out of range.
     """
+    if isinstance(store, MemoryStore) and lease is None:
+        return store
+    from .cached.store import CachedStore
+    from .leasing import LeasingStore
+    from .resilience.store import ResilientStore
+
     if isinstance(store, CachedStore):
         served: Store = store.resilient(events, limits, deadline, patience)
     elif store.io == "none":
@@ -142,6 +146,9 @@ def resilient(
 
 
 def _pair(primary: Store, cache: Store) -> Store:
+    from .cached.base import CacheStore, PrimaryStore
+    from .cached.store import CachedStore
+
     if not isinstance(primary, PrimaryStore) or not isinstance(cache, CacheStore):
         raise ConfigurationError(
             "Two stores are a database and then Redis: 'postgresql://host/database redis://host'."

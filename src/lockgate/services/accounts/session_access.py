@@ -18,7 +18,7 @@ from ...sessions.options import COOKIE_PREFIXES, ROLES
 from ...sync import loop_runs
 from ..keys.new_keys import check_new_key
 from ..store_errors import pair
-from .registration import Registration
+from .settings import Registration
 
 T = TypeVar("T")
 

@@ -1,8 +1,8 @@
 """Imported keys: adopt another system's keys, and move their digests to lockgate's on use."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 from ...clock import Clock
@@ -21,7 +21,9 @@ from ...stores.committed import collecting, committing
 from ...sync import outcome
 from ..keys.new_keys import check_new_key
 from ..store_errors import asking
-from .password_checks import PasswordChecks, PasswordHashes
+
+if TYPE_CHECKING:  # Only a slow digest scheme needs them.
+    from .password_checks import PasswordChecks, PasswordHashes
 
 _LONGEST_HANDLE: Final = 256
 _SHOWN_OF_TEXT: Final = 8
@@ -88,8 +90,10 @@ class ImportedKeys:
         )
         """The digest schemes of imported keys before their first use."""
         schemes = {scheme for system in systems for scheme in system.schemes if scheme in SLOW}
-        self._hashes = PasswordHashes(schemes) if schemes else None
-        self._checks = PasswordChecks(self._hashes, clock) if self._hashes else None
+        self._hashes: PasswordHashes | None = None
+        self._checks: PasswordChecks | None = None
+        if schemes:
+            self._hashes, self._checks = _slow(schemes, clock)
         self._store = store
         self._peppers = peppers
         self._catalogue = catalogue
@@ -307,6 +311,14 @@ class ImportedKeys:
             return fast
         scheme = self._hashes.identify(digest)
         return None if scheme is None else legacy.keep_slow(scheme, digest)
+
+
+def _slow(schemes: Collection[str], clock: Clock | None) -> "tuple[PasswordHashes, PasswordChecks]":
+    """Return what verifies slow digests."""
+    from .password_checks import PasswordChecks, PasswordHashes
+
+    hashes = PasswordHashes(schemes)
+    return hashes, PasswordChecks(hashes, clock)
 
 
 def _read_times(old: OldKey, now: int) -> tuple[list[int | None], dict[str, list[str]]]:
