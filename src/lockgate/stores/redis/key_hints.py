@@ -38,6 +38,7 @@ class KeyHint:
     __slots__ = (
         "_asked",
         "_ended",
+        "_named",
         "addresses",
         "charged",
         "fields",
@@ -68,6 +69,8 @@ class KeyHint:
         """The key without its usage."""
         self.organization: Final = read_placement(key.organization, placed)
         asked = _asking(place, key.id, record, placed)
+        self._named: Final = len(_begun(place))
+        """The number of bytes of a call before the values, with the names of its Redis keys."""
         self._asked: Final = len(asked)
         """The number of bytes of a call before the plan's part."""
         # If limits have ended already, the first answer says so, and :meth:`under` follows.
@@ -118,14 +121,14 @@ class KeyHint:
             limits: the windows of the named limits.
             begun: the start of its calls without them.
         """
-        parts = [begun[len(_begun(place)) : self._asked], arguments(asked)]
-        names, size = [place.organization, place.windows], _ARGUMENTS + 1
-        if limits is not None:
-            names.append(place.limits)
-            parts.append(limiting(limits))
-            size += 2 + len(limits.fields)
-        start = ADMIT.start(size) + arguments(b"%d" % len(names), *names)
-        return b"".join((start, *parts, begun[self._asked :]))
+        size, limited = _ARGUMENTS + 1, b""
+        if limits is None:
+            names = arguments(b"2", place.organization, place.windows)
+        else:
+            names = arguments(b"3", place.organization, place.windows, place.limits)
+            size, limited = size + 2 + len(limits.fields), limiting(limits)
+        values, rest = begun[self._named : self._asked], begun[self._asked :]
+        return b"".join((ADMIT.start(size), names, values, arguments(asked), limited, rest))
 
     def key(self, requests: int = 0, last_used_at: int | None = None) -> ApiKey:
         """Return the key with this usage."""
