@@ -366,10 +366,11 @@ def test_the_table_of_a_chart_breaks_no_word_on_a_phone(browser: Browser, scene:
 def test_the_keys_that_ended_are_unfolded_by_keyboard_alone(
     browser: Browser, scene: Scene, scripts: bool
 ) -> None:
-    created = run(scene[0].gate.keys.create("org_folded", "ended key"))
-    run(scene[0].gate.keys.create("org_folded", "live key"))
-    run(scene[0].gate.keys.revoke("org_folded", created.key.id))
-    fingers = begin(browser, scene, Session("org_folded", "ada"), "/keys")
+    owner = f"org_folded_{scripts}"
+    created = run(scene[0].gate.keys.create(owner, "ended key"))
+    run(scene[0].gate.keys.create(owner, "live key"))
+    run(scene[0].gate.keys.revoke(owner, created.key.id))
+    fingers = begin(browser, scene, Session(owner, "ada"), "/keys")
     browser.allow_scripts(scripts)
     try:
         shown = "document.querySelector('.ended table').checkVisibility()"
