@@ -211,7 +211,8 @@ class Keys(KeyChanges):
             if live is not None:
                 keys, rest = _part([*filter(is_wanted, live)], limit, after)
             elif wanted or matching or state:
-                keys, rest = await self._choose(organization, limit, after, is_wanted)
+                steps = _STEPS_AT_MOST - (state is KeyState.ACTIVE)  # One has read live keys.
+                keys, rest = await self._choose(organization, limit, after, is_wanted, steps)
             else:
                 keys, rest = await self._page(organization, limit, after)
         self._retention.used()
@@ -243,10 +244,11 @@ class Keys(KeyChanges):
         limit: int,
         after: Position | None,
         is_wanted: Callable[[ApiKey], bool],
+        steps: int,
     ) -> tuple[Page, Position | None]:
         """Return some of the next keys, and the position to continue from; None: none follows."""
         keys: Page = []
-        for _ in range(_STEPS_AT_MOST):
+        for _ in range(steps):
             async with turn():
                 page = await self._store.list(organization, READ_AT_ONCE, after)
                 keys += filter(is_wanted, page)
