@@ -328,7 +328,7 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.plan": "Plan",
         "operator.live": "Live keys",
         "operator.used": "Last use of live keys",
-        "operator.refusals": "Refused in 24 h",
+        "operator.refusals": "Refused in 24\N{NO-BREAK SPACE}h",
         "operator.sort": "Order",
         "operator.all": "All",
         "operator.most_refused": "Most refused",

@@ -19,14 +19,7 @@ from .key_pages import facts_of, past_of
 from .key_rows import row_of
 from .moments import moment_of
 from .operator_limits import Problems
-from .usage_pages import (
-    history_of,
-    keeps_history,
-    meters_of,
-    named_meters,
-    sections_of,
-    span_of,
-)
+from .usage_pages import history_of, keeps_history, meters_of, named_meters, span_of
 from .visit import Visit
 
 ON_A_PAGE: Final = 50
@@ -186,7 +179,8 @@ async def _organization_page(visit: Visit, id: str, problems: Problems | None = 
         **operator_limits.shown_of(visit, problems or {}),
         meters=meters_of(visit, explained),
         leased=_leased(visit, explained),
-        **sections_of(visit, explained),
+        credits=named_meters(visit, explained, credits=True),
+        named=named_meters(visit, explained, credits=False),
         keys=[row_of(visit, key, explained.at) for key in keys.keys],
         keys_cursor=keys.cursor,
         is_first_of_keys=after is None,

@@ -27,7 +27,8 @@ async def show_usage(visit: Visit) -> Reply:
         plan=explained.plan,
         unread=explained.unread,
         meters=meters_of(visit, explained),
-        **sections_of(visit, explained),
+        credits=named_meters(visit, explained, credits=True),
+        named=named_meters(visit, explained, credits=False),
         report=report,
         chart=None if report is None else chart_of(visit, report, span),
         spans=spans(visit, span),
@@ -44,22 +45,15 @@ def meters_of(visit: Visit, explained: Explanation) -> list[dict[str, Any]]:
     """Return the requests and the jobs of an organization as meters: those that its plan limits,
     and jobs that run without a limit."""
     t, slots = visit.site.texts, explained.slots
-    found = [(w.name, w.used, w.limit, w.until) for w in explained.windows if w.limit is not None]
-    if slots.limit or slots.used:
-        found.append(("concurrent", slots.used, slots.limit, None))
-    return [
-        _meter(visit, name, t(f"usage.{name}"), used, limit, until)
-        for name, used, limit, until in found
+    shown = [
+        _meter(visit, one.name, t(f"usage.{one.name}"), one.used, one.limit, one.until)
+        for one in explained.windows
+        if one.limit is not None
     ]
-
-
-def sections_of(visit: Visit, explained: Explanation) -> dict[str, list[dict[str, Any]]]:
-    """Return the meters of an organization's named limits: of its credits, which are budgets of
-    holds and of calendar periods, and of others."""
-    return {
-        "credits": named_meters(visit, explained, credits=True),
-        "named": named_meters(visit, explained, credits=False),
-    }
+    if slots.limit or slots.used:
+        title = t("usage.concurrent")
+        shown.append(_meter(visit, "concurrent", title, slots.used, slots.limit, None))
+    return shown
 
 
 def named_meters(
@@ -75,7 +69,8 @@ def named_meters(
         visit: the visit of the page.
         explained: what is counted.
         by: whose limits.
-        credits: whether those that are credits, or the others; None: both.
+        credits: whether those that are credits, which are budgets of holds and of calendar
+            periods, or the others; None: both.
     """
     return [
         _meter(
