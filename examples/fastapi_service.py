@@ -42,7 +42,7 @@ async def start_job() -> dict[str, str]:
     return {"status": "started"}
 
 
-protect(app, gate, public=["GET /health", "GET /docs", "GET /openapi.json"], strict=True)
+protect(app, gate, public=["GET /health"], strict=True)
 
 run(gate.organizations.place("org_1", "starter"))
 print("key:    ", run(gate.keys.create("org_1", name="first key")).text)

@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
 from starlette.testclient import WebSocketDenialResponse
 
-from lockgate import PUBLIC, ConfigurationError, Gate, Principal, run
+from lockgate import PUBLIC, ConfigurationError, Gate, Principal, Rule, run
 from lockgate.asgi import GateMiddleware
 from lockgate.errors import NotFound
 from lockgate.fastapi import error_handlers, operations, protect, requires
@@ -432,3 +432,35 @@ def test_a_separate_route_for_head_is_in_the_allow_of_a_405() -> None:
     good = {"Authorization": f"Bearer {bench.key()}"}
     assert client.patch("/jobs", headers=good).headers["allow"] == "GET, HEAD"
     assert client.head("/jobs", headers=good).status_code == 200
+
+
+DOCUMENTS = ("/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json")
+
+
+def test_the_document_and_its_pages_need_no_key_D31(gate: Gate) -> None:
+    app = protect(FastAPI(), gate, strict=True)
+    client = TestClient(app)
+    assert [client.get(path).status_code for path in DOCUMENTS] == [200] * 4
+    assert code(client.get("/docs/other")) == "401 MISSING_AUTH"
+    moved = protect(FastAPI(docs_url="/help", redoc_url=None, openapi_url="/api.json"), gate)
+    client = TestClient(moved)
+    answers = [client.get(path).status_code for path in ("/help", "/api.json", "/redoc", "/docs")]
+    assert answers == [200, 200, 401, 401]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"docs": False},
+        {"rules": {"GET /{rest:path}": "models:read"}},
+        {"rules": {f"GET {path}": "models:read" for path in DOCUMENTS}},
+        {"rules": {f"* {path}": Rule() for path in DOCUMENTS}},
+    ],
+)
+def test_a_rule_that_matches_the_document_closes_it_D31(
+    gate: Gate, options: dict[str, Any]
+) -> None:
+    client = TestClient(protect(FastAPI(), gate, **options))
+    assert [client.get(path).status_code for path in DOCUMENTS] == [401] * 4
+    bare = TestClient(protect(FastAPI(openapi_url=None), gate))
+    assert [bare.get(path).status_code for path in DOCUMENTS] == [401] * 4

@@ -8,12 +8,13 @@ Use::
     protect(app, gate, public=["GET /health"])
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from .core.access_rule import Rule, SlotUse
+from .core.access_rule import PUBLIC, Rule, SlotUse
 from .core.extras import extra
 from .core.limits import Limit
+from .core.request_paths import Pattern
 from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
 from .principal import Caller
@@ -80,6 +81,7 @@ def protect(
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
+    docs: bool = True,
 ) -> App:
     """Put a gate before a FastAPI application: every path, closed by default.
 
@@ -90,14 +92,15 @@ def protect(
     Args:
         app: the application.
         gate: the gate that admits or refuses each request.
-        public: the routes that need no key, each ``"METHOD /path"``; the documentation is
-            ``"GET /docs"`` and ``"GET /openapi.json"``.
+        public: the routes that need no key, each ``"METHOD /path"``.
         rules: by ``"METHOD /path"``, parameters written ``{name}``, what routes require beside what
             their endpoints declare with :func:`requires`: a scope or a :class:`~lockgate.Rule`.
         host: the one host that the rules without a host are for; None: every host.
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        docs: whether the OpenAPI document and its pages need no key, where no rule matches their
+            path (D31).
 
     Returns:
         The application itself.
@@ -108,6 +111,8 @@ def protect(
     """
     combined = combined_rules(app, gate, public, rules)
     starlette.check_application(app, FastAPI)
+    if docs:
+        combined |= {f"GET {path}": PUBLIC for path in _undecided_pages(app, combined)}
     if gate.has_operations and not serves_operations(app, gate):
         routes = app.router.routes
         own = len(routes)
@@ -230,6 +235,16 @@ def _describe(
         dependencies=[Security(scheme, scopes=scopes) for scheme in schemes],
         openapi_extra=extra,
     )
+
+
+def _undecided_pages(app: FastAPI, rules: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the OpenAPI document and its pages that no rule matches."""
+    named = [Pattern.of(f"/{rule.partition('/')[2]}") for rule in rules if "/" in rule]
+    pages = app.docs_url, app.docs_url and app.swagger_ui_oauth2_redirect_url, app.redoc_url
+    for path in filter(None, (app.openapi_url, *(pages if app.openapi_url else ()))):
+        served = Pattern.of_route(path)
+        if not any(pattern.meets(served) for pattern in named):
+            yield path
 
 
 def _unreached() -> None:
