@@ -116,6 +116,21 @@ def test_a_route_without_a_rule_is_named() -> None:
     assert "/b" in str(report) and "(no rule)" in str(report)
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/v1/health/db", "/readyz", "/webhooks/stripe"])
+def test_a_closed_health_check_or_webhook_is_told_once_with_the_line_to_write(path: str) -> None:
+    (problem,) = audited([Route(path, page)], {}).problems
+    assert problem.startswith(f"No rule names GET {path}: any valid key is admitted")
+    assert problem.endswith(f"if it is one, write public=['GET {path}'].")
+    assert audited([Route(path, page)], {f"GET {path}": PUBLIC}).problems == []
+    assert audited([Route(path, page)], {f"GET {path}": "jobs:read"}).problems == []
+
+
+@pytest.mark.parametrize("path", ["/healthcare-plans", "/jobs", "/alive", "/webhook-settings"])
+def test_other_routes_are_not_taken_for_one(path: str) -> None:
+    (problem,) = audited([Route(path, page)], {}).problems
+    assert "public=" not in problem
+
+
 def test_a_rule_without_a_route_is_named() -> None:
     rules = {"GET /a": "jobs:read", "GET /aa": "jobs:read", "POST /a": "jobs:write"}
     report = audited([Route("/a", page)], rules)

@@ -1,6 +1,7 @@
 """The audit of an application's routes: the requirement of each, and the undecided ones."""
 
 import logging
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -44,6 +45,9 @@ class ServedRoute(NamedTuple):
         """The path behind its host, as a rule names it."""
         return f"{self.host or ''}{self.path}"
 
+
+_KEYLESS: Final = re.compile(r"/(health[a-z]*|livez?|readyz?|ping|webhooks?)(/|$)", re.IGNORECASE)
+"""Paths of health checks and webhooks, whose callers send no API key."""
 
 _SHADOWED: Final[Mapping[Shadow, str]] = {
     "limits": "no limit is enforced",
@@ -161,6 +165,7 @@ def audit_routes(guard: Guard, routes: Iterable[ServedRoute]) -> Audit:
     audited = list(dict.fromkeys(found for route in served for found in _audited(guard, route)))
     problems = [
         f"No rule names {r.method} {r.path}: any valid key is admitted, whatever its scopes."
+        f"{_keyless(r)}"
         if r.rule.allow is None
         else f"No rule names {r.method} for {r.path}: it is answered with 405. Put requires() at "
         "its endpoint, or name it in rules."
@@ -206,6 +211,14 @@ def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None
         raise StrictAuditFailed(found)
     for problem in found.problems:
         logger.warning("%s", problem)
+
+
+def _keyless(route: AuditedRoute) -> str:
+    """Return what to write for a route whose path is that of a caller without a key."""
+    if _KEYLESS.search(route.path) is None:
+        return ""
+    named = f"{route.method} {route.path}"
+    return f" A health check or a webhook sends no key: if it is one, write public=[{named!r}]."
 
 
 def _audited(guard: Guard, route: ServedRoute) -> Iterator[AuditedRoute]:
