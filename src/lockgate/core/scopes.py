@@ -134,12 +134,13 @@ class Catalogue(NamedTuple):
 
     @classmethod
     def of(cls, scopes: Iterable[str] = DEFAULT_SCOPES) -> "Catalogue":
-        """Return the given scopes, and for each area also ``<area>:*``, ``:read`` and ``:write``.
+        """Return ``*`` and the given scopes, and for each area also ``<area>:*``, ``:read`` and
+        ``:write`` (D51).
 
         Raises:
             ConfigurationError: a string is not a scope.
         """
-        known = set(scopes)
+        known = {"*", *scopes}
         for scope in sorted(known):
             if not _GRANT.fullmatch(scope):
                 raise ConfigurationError(
@@ -162,7 +163,7 @@ class Catalogue(NamedTuple):
             ConfigurationError: a scope does not exist; the message names it and its holder.
         """
         for scope in scopes:
-            if scope not in self.scopes and scope != "*":
+            if scope not in self.scopes:
                 raise ConfigurationError(
                     f"{holder} has the scope {scope!r}, which does not exist: add it to the "
                     f"catalogue, or use some of {', '.join(sorted(self.scopes))}."
