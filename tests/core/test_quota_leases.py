@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lockgate.core.ledger import Ledger, Peek
 from lockgate.core.quota_leases import (
     LEASES_AT_MOST,
     LEAST,
@@ -23,18 +24,23 @@ from lockgate.core.quota_leases import (
     live,
     lowered,
     out,
-    peek_leased,
     units_out,
     until_settled,
 )
 from lockgate.core.reservations import Reservation
-from lockgate.core.sliding_window import LARGEST, State, Window, empty_state, hit, peek
+from lockgate.core.sliding_window import LARGEST, Reading, State, Window, empty_state, hit, peek
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.testing.clock import START as NOW
 
 EXACT = (Window("minute", MINUTE, 400, 0), Window("long", 3 * MINUTE, 700, 0))
 GRAINED = (Window("minute", MINUTE, 400, SECOND), Window("long", 3 * MINUTE, None, 3 * SECOND))
 ALONE = (Window("minute", MINUTE, 500, 0),)
+
+
+def peek_leased(
+    state: State, leases: QuotaLeases, windows: tuple[Window, ...], now: int
+) -> Reading:
+    return Peek(windows).apply(Ledger("", state, leases), now)[0]
 
 
 class Holder:

@@ -24,12 +24,12 @@ class LeaseMutant(Mutant):
     grants_leases = True
 
     def out(self, organization: str) -> QuotaLeases:
-        return self._windows._leases.get(organization, ())
+        return self._windows._reserved.get(organization, ((), ()))[0]
 
     def put(self, organization: str, leases: QuotaLeases) -> None:
-        self._windows._leases[organization] = leases
+        self._windows._reserved[organization] = leases, ()
         if not leases:
-            del self._windows._leases[organization]
+            del self._windows._reserved[organization]
 
     async def admit(
         self, *asked: Any, lease: LeaseRequest | None = None, **named: Any
@@ -265,7 +265,7 @@ class SettlesOfAllOrganizations(LeaseMutant):
     async def settle_leases(
         self, organization: str, windows: Any, settled: Sequence[Settlement], now: Any = None
     ) -> None:
-        for owner in (organization, *self._windows._leases):
+        for owner in (organization, *self._windows._reserved):
             await super().settle_leases(owner, windows, settled, now)
 
 
@@ -274,7 +274,7 @@ class LosesLeasesAtReset(LeaseMutant):
 
     async def reset(self, organization: str, *args: Any, **kwargs: Any) -> None:
         await super().reset(organization, *args, **kwargs)
-        self._windows._leases.pop(organization, None)
+        self._windows._reserved.pop(organization, None)
 
 
 class KeepsDeadlinesWhenTheClockStepsBack(LeaseMutant):

@@ -1,10 +1,11 @@
 """The ledger of an organization, and the actions that it is changed by.
 
 A ledger has all that is counted for an organization: the windows of its plan, the quota leases
-beside them, the cells of its named limits, and the budgets of holds and slots. An action is data,
-and its :meth:`Action.apply` is the rule: a pure function of a ledger and an instant. A store loads
-the part of a ledger that an action needs, applies the action and keeps the result, in one atomic
-step; so another kind of reservation is another action, and no method of any store.
+and the promises beside them, the cells of its named limits, and the budgets of holds and slots. An
+action is data, and its :meth:`Action.apply` is the rule: a pure function of a ledger and an
+instant. A store loads the part of a ledger that an action needs, applies the action and keeps the
+result, in one atomic step; so another kind of reservation is another action, and no method of any
+store.
 
 The actions are those here and those of :mod:`lockgate.core.holds`:
 
@@ -29,18 +30,20 @@ from .changes import ChangeDraft
 from .fast_tuples import new_tuple
 from .limit_hits import changed_fields, crowded, hit_limited, peek_limited, put_fields
 from .limit_windows import LimitWindows
+from .promises import beside, hit_beside, lasting
 from .quota_leases import (
     LeaseRequest,
     Settlement,
     current,
     first_end,
+    granted,
     hit_leased,
     live,
     lowered,
-    peek_leased,
+    until_settled,
 )
 from .reservations import Reservation, Reservations
-from .sliding_window import Cells, Reading, State, Window, empty_state, hit
+from .sliding_window import Cells, Reading, State, Window, empty_state, hit, peek
 
 A_co = TypeVar("A_co", covariant=True)
 
@@ -61,6 +64,8 @@ class Ledger(NamedTuple):
     others: int = 0
     """The number of fields that are kept and not given here: of the action's kind, named limits or
     budgets; of both where the store counts them together."""
+    promises: Reservations = ()
+    """The units kept for callers that return (:mod:`lockgate.core.promises`), by their starts."""
 
 
 class Action(Protocol[A_co]):
@@ -89,14 +94,14 @@ class Hit(NamedTuple):
     def apply(self, ledger: Ledger, now: int) -> tuple[Reading, Ledger]:
         """Return the reading, as :func:`~lockgate.core.limit_hits.hit_limited` has it."""
         windows, cost, limits = self
-        if limits is not None or ledger.leases or not windows:
+        owner, state, leases, cells, budgets, others, promises = ledger
+        if limits is not None or leases or promises or not windows:
             (reading, _), ledger = _hit(ledger, now, windows, cost, limits)
             return reading, ledger
-        owner, state, leases, cells, budgets, others = ledger
         state = state or empty_state(windows)
         reading, after = hit(state, windows, now, cost)
         if after is not state:
-            ledger = new_tuple(Ledger, (owner, after, leases, cells, budgets, others))
+            ledger = new_tuple(Ledger, (owner, after, leases, cells, budgets, others, ()))
         return reading, ledger
 
 
@@ -106,13 +111,14 @@ class Leased(NamedTuple):
     reading: Reading
     """In which a granted lease is not counted."""
     lease: Reservation | None
-    """The lease that was granted."""
+    """The lease that was granted; of a refusal, the promise."""
 
 
 class HitLeased(NamedTuple):
-    """Settles quota leases, admits a cost as :class:`Hit` does, and grants a lease (D42).
+    """Settles quota leases, admits a cost as :class:`Hit` does, and grants a lease (D42) or, with a
+    refusal, a promise (D47).
 
-    A lease is granted with an admission only, and never where named limits are charged.
+    Neither is granted where named limits are charged, and no lease beside promises.
     """
 
     windows: tuple[Window, ...]
@@ -121,13 +127,17 @@ class HitLeased(NamedTuple):
     request: LeaseRequest | None
     """The leases to settle, and the one to grant; None: neither."""
     limits: LimitWindows | None = None
+    holder: str = ""
+    """The id of the key that uses a promise, and to which a refusal promises units; empty: for
+    none. Units that are promised to others are left in either case."""
 
     def apply(self, ledger: Ledger, now: int) -> tuple[Leased, Ledger]:
         """Return the reading and the lease."""
-        if self.cost:
-            return _hit(ledger, now, self.windows, self.cost, self.limits, self.request)
-        ledger = _settled(ledger, self.windows, now, self.request)
-        reading = peek_leased(_state(ledger, self.windows), ledger.leases, self.windows, now)
+        windows, cost, request, limits, holder = self
+        if cost:
+            return _hit(ledger, now, windows, cost, limits, request, holder)
+        ledger = _settled(ledger, windows, now, request)
+        reading, _ = Peek(windows).apply(ledger, now)
         return Leased(reading, None), ledger
 
 
@@ -147,16 +157,17 @@ class Peek(NamedTuple):
 
     def apply(self, ledger: Ledger, now: int) -> tuple[Reading, Ledger]:
         """Return the reading."""
-        windows, limits = self.windows, self.limits
+        windows, limits = self
         state, leases = _state(ledger, windows), ledger.leases if windows else ()
-        if limits is None:
-            return peek_leased(state, leases, windows, now), ledger
         state, leases = current(state, leases, windows, now)
+        left = beside(state, ledger.promises, lowered(windows, leases), now)
+        if limits is None:
+            return until_settled(peek(state, left, now), leases), ledger
         limits = limits.at(now, ledger.owner)
         cells = [ledger.limits.get(field) for field in limits.fields]
         return peek_limited(
             state,
-            lowered(windows, leases),
+            left,
             cells,
             limits.windows,
             now,
@@ -177,7 +188,7 @@ class LeasesOut(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """Empties the windows, the named limits and the budgets of holds.
+    """Empties the windows, the named limits and the budgets of holds, and drops promises.
 
     Slots and quota leases stay: the units of a lease count until it ends, and the used ones for the
     window after.
@@ -220,7 +231,10 @@ def _hit(
     cost: int,
     limits: LimitWindows | None,
     request: LeaseRequest | None = None,
+    holder: str = "",
 ) -> tuple[Leased, Ledger]:
+    if limits is None and windows and (holder or ledger.promises):
+        return _hit_beside(ledger, now, windows, cost, request, holder)
     state = _state(ledger, windows)
     if limits is None:
         before = ledger.leases
@@ -231,12 +245,12 @@ def _hit(
     if windows:
         ledger = _settled(ledger, windows, now, request)
         state = _state(ledger, windows)
-    leases = ledger.leases if windows else ()
+    leases, promises = (ledger.leases, lasting(ledger.promises, now)) if windows else ((), ())
     limits = limits.at(now, ledger.owner)
     cells = [ledger.limits.get(field) for field in limits.fields]
     reading, after, counted = hit_limited(
         state,
-        lowered(windows, leases),
+        beside(state, promises, lowered(windows, leases), now),
         cells,
         limits.windows,
         now,
@@ -244,13 +258,35 @@ def _hit(
         crowded(cells, ledger.others + len(ledger.limits)),
         first_end(leases),
     )
-    if windows and after is not state:
-        ledger = ledger._replace(windows=after)
+    if windows and (after is not state or promises is not ledger.promises):
+        ledger = ledger._replace(windows=after, promises=promises)
     if changed := changed_fields(limits, cells, counted):
         kept = {**ledger.limits}
         put_fields(kept, changed, now)
         ledger = ledger._replace(limits=kept)
     return Leased(reading, None), ledger
+
+
+def _hit_beside(
+    ledger: Ledger,
+    now: int,
+    windows: tuple[Window, ...],
+    cost: int,
+    request: LeaseRequest | None,
+    holder: str,
+) -> tuple[Leased, Ledger]:
+    """Admit a cost beside promises, and promise it to a holder that is refused."""
+    ledger = _settled(ledger, windows, now, request)
+    state, leases, before = _state(ledger, windows), ledger.leases, ledger.promises
+    charged = lowered(windows, leases), now, cost, holder
+    reading, after, promises, granting = hit_beside(state, before, *charged)
+    if request and reading.allowed and not promises:
+        granting = granted(leases, windows, reading, request)
+        leases = leases if granting is None else (*leases, granting)
+    answer = Leased(until_settled(reading, ledger.leases), granting)
+    if after is not state or leases is not ledger.leases or promises is not before:
+        ledger = ledger._replace(windows=after, leases=leases, promises=promises)
+    return answer, ledger
 
 
 def _settled(

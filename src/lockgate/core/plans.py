@@ -37,7 +37,8 @@ class Plan:
     that has a name only admits every request of a valid key. A busy window is divided into
     ``resolution`` parts: capacity may return late by less than span / resolution, never early. None
     stores every hit and is always exact (D21). Each request of an organization on the plan is
-    charged for the named ``limits`` as well (D40).
+    charged for the named ``limits`` as well (D40). With ``kept_retries`` a refusal keeps units for
+    its key, from the second that ``Retry-After`` says on (D47).
 
     Raises:
         ConfigurationError: the name is not lower-case, a limit is not a whole number, or the named
@@ -51,6 +52,7 @@ class Plan:
     concurrent: int | None = None
     resolution: int | None = DEFAULT_RESOLUTION
     limits: tuple[Limit, ...] = ()
+    kept_retries: bool = False
     windows: tuple[Window, ...] = field(init=False, repr=False, compare=False)
     marks: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The use of each window from which on a threshold may be crossed."""
@@ -318,6 +320,7 @@ class PlanBook:
             name if name in self._custom else base.name,
             resolution=base.resolution,
             limits=() if numbered else base.limits,
+            kept_retries=base.kept_retries,
             **{limit: limits.get(limit, getattr(base, limit)) for limit in LIMITS},
         )
         object.__setattr__(plan, "since", held.since)

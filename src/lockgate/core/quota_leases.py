@@ -31,7 +31,6 @@ from .sliding_window import (
     Window,
     count_at,
     hit,
-    peek,
     pruned,
 )
 
@@ -98,14 +97,6 @@ def hit_leased(
     lease = granted(leases, windows, reading, request) if request else None
     kept = leases if lease is None else (*leases, lease)
     return until_settled(reading, leases), state, kept, lease
-
-
-def peek_leased(
-    state: State, leases: QuotaLeases, windows: tuple[Window, ...], now: int
-) -> Reading:
-    """Return the reading that a hit would give, without counting anything (W5)."""
-    state, leases = current(state, leases, windows, now)
-    return until_settled(peek(state, lowered(windows, leases), now), leases)
 
 
 def current(

@@ -56,7 +56,7 @@ class Admission(NamedTuple):
     limits: LimitWindows | None = None
     """The windows of the named limits that the reading is about as well, set like the reading."""
     lease: Reservation | None = None
-    """The lease that was granted with the admission."""
+    """The lease that was granted with the admission; of a refusal, its promise (D47)."""
 
 
 UNKNOWN = Admission(Verdict.UNKNOWN)
@@ -85,6 +85,11 @@ def limits_of(limits: tuple[Limit, ...], plan: Plan, key: ApiKey, now: int) -> L
         named = bound(limits + plan.limits, key.id, key.limits)
         return named and named.at(now, key.organization)
     return None
+
+
+def holder_of(key: ApiKey, plan: Plan) -> str:
+    """Return the holder of the promises to a key; empty: its plan does not keep retries (D47)."""
+    return key.id if plan.kept_retries else ""
 
 
 class OutcomeUnknown(StoreError):

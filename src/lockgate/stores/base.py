@@ -36,7 +36,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final, TypeVar
 
 from ..core.key_format import Token
-from ..core.ledger import Action, Hit
+from ..core.ledger import Action, HitLeased
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..core.quota_leases import LeaseRequest
@@ -48,6 +48,7 @@ from .answers import (
     StoreWarning,
     Usage,
     Verdict,
+    holder_of,
     limits_of,
     refusal_of,
 )
@@ -186,10 +187,11 @@ class Store(Directory, WindowStore):
             return refusal or UNKNOWN
         plan = plans.plan_of(await self.organization(key.organization), at)
         named = limits_of(limits, plan, key, at)
-        reading = await self.charge(key.organization, Hit(plan.windows, cost, named), now)
+        hit = HitLeased(plan.windows, cost, None, named, holder_of(key, plan))
+        reading, promise = await self.charge(key.organization, hit, now)
         named = named and named.at(reading.now, key.organization)
         if not reading.allowed:
-            return Admission(Verdict.LIMITED, key, plan, reading, named)
+            return Admission(Verdict.LIMITED, key, plan, reading, named, promise)
         last_used_at = max(reading.now, key.last_used_at or 0)
         await self.add_usage({key.handle: Usage(1, last_used_at)})
         key = key._replace(request_count=key.request_count + 1, last_used_at=last_used_at)

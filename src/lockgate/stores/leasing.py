@@ -336,9 +336,10 @@ class LeasingStore(Wrapper):
         with self._lock:
             leases.answered(request, admission, at)
             self._verified(token.handle, leases, None, admission)
-            if admission.lease is not None:
+            is_granted = admission.verdict is Verdict.ADMITTED and admission.lease is not None
+            if is_granted:
                 self._hold(organization, leases, admission, plans, at)
-            ends_at_once = admission.lease is not None and leases.held is None
+            ends_at_once = is_granted and leases.held is None
         if ends_at_once:  # A change waits for that.
             await self._settle(organization, leases)
         return admission

@@ -36,6 +36,7 @@ from ..stores.answers import (
     Usage,
     UsageBatch,
     Verdict,
+    holder_of,
     limits_of,
 )
 from .calls import WALKS, Call, raised
@@ -63,6 +64,7 @@ class World(NamedTuple):
             (
                 owner,
                 *ledger[:3],
+                ledger.promises,
                 frozenset(ledger.limits.items()),
                 frozenset(ledger.budgets.items()),
             )
@@ -295,10 +297,10 @@ def admit(
         return Admission(Verdict.ELSEWHERE, key), world
     plan = plans.plan_of(world.organizations.get(key.organization), now)
     named = limits_of(limits, plan, key, now)
-    hit = HitLeased(plan.windows, cost, lease, named)
+    hit = HitLeased(plan.windows, cost, lease, named, holder_of(key, plan))
     (reading, granted), world = charge(world, key.organization, hit, now)
     if not reading.allowed:
-        return Admission(Verdict.LIMITED, key, plan, reading, named), world
+        return Admission(Verdict.LIMITED, key, plan, reading, named, granted), world
     key = _used(key, 1, now)
     return Admission(Verdict.ADMITTED, key, plan, reading, named, granted), _with_key(world, key)
 

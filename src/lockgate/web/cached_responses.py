@@ -85,6 +85,8 @@ class CachedResponses:
         principal = refusal.principal
         if isinstance(principal, Principal) and principal.key and principal.key.addresses:
             return  # The answer depends on the client.
+        if isinstance(principal, Principal) and principal.plan.kept_retries:
+            return  # The next caller with the key gets another second.
         assert organization is not None, "a key was refused"
         answer = refused(refusal, self._gate, None)
         kind = kind_of(refusal)

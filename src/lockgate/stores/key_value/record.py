@@ -26,6 +26,7 @@ from ..answers import (
     Usage,
     UsageBatch,
     Verdict,
+    holder_of,
     limits_of,
     refusal_of,
 )
@@ -47,7 +48,7 @@ from .change_log import NO_LOG, Log, read_log
 A = TypeVar("A")
 
 _FORMAT = 1
-_RARE: Final[list[Any]] = [NO_LOG, {}, {}, (), (), "", {}]
+_RARE: Final[list[Any]] = [NO_LOG, {}, {}, (), (), "", {}, ()]
 """What few organizations have: where a record ends early, the rest is this."""
 ENDED_AT_MOST: Final = 1000
 """The most ended keys in a record, since every admission reads and writes the whole record."""
@@ -87,10 +88,10 @@ class Record:
             return refusal or UNKNOWN
         plan = plans.plan_of(self.placed, now)
         named = limits_of(limits, plan, key, now)
-        charge = HitLeased(plan.windows, cost, request, named)
+        charge = HitLeased(plan.windows, cost, request, named, holder_of(key, plan))
         reading, lease = self.charge(charge, key.organization, now)
         if not reading.allowed:
-            return Admission(Verdict.LIMITED, key, plan, reading, named)
+            return Admission(Verdict.LIMITED, key, plan, reading, named, lease)
         key = self.use(key.handle, Usage(1, now))
         return Admission(Verdict.ADMITTED, key, plan, reading, named, lease)
 
@@ -251,9 +252,9 @@ class Record:
         """Return the instant after which the record may be dropped; None: never."""
         if self.keys or self.placed or self.account or self.log != NO_LOG:
             return None
-        _, windows, leases, limits, budgets, _ = self.ledger
+        _, windows, leases, limits, budgets, _, promises = self.ledger
         last = [cells[3] + LONGEST_SPAN for cells in windows]
-        last += [lease.deadline + LONGEST_SPAN for lease in leases]
+        last += [one.deadline + LONGEST_SPAN for one in (*leases, *promises)]
         # All that a period of a calendar quota counts is a cell at its first instant.
         last += [cells[3] + span_of(name) for name, cells in limits.items()]
         last += [budget.last + span_of(name) for name, budget in budgets.items()]
@@ -282,6 +283,7 @@ class Record:
             self.marks,
             self.owner,
             self.made,
+            ledger.promises,
         ]
         while rare and rare[-1] == _RARE[len(rare) - 1]:
             rare.pop()
@@ -300,7 +302,7 @@ class Record:
         if format != _FORMAT:
             raise ValueError(f"A record has format {format}: lockgate here reads {_FORMAT}.")
         more += _RARE[len(more) :]
-        log, limits, budgets, leases, marks, owner, made = more
+        log, limits, budgets, leases, marks, owner, made, promises = more
         read = [_key(fields) for fields in keys]
         held = {SLOTS: Budget(held=_reservations(slots))} if slots else {}
         return cls(
@@ -311,6 +313,7 @@ class Record:
                 limits={name: _cells(cells) for name, cells in limits.items()},
                 budgets={name: Budget.read(bytes.fromhex(one)) for name, one in budgets.items()}
                 | held,
+                promises=_reservations(promises),
             ),
             None if placed is None else _organization(*placed),
             None if account is None else _account(account),

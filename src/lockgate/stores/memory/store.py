@@ -29,6 +29,7 @@ from ..answers import (
     Usage,
     UsageBatch,
     Verdict,
+    holder_of,
     limits_of,
     reading_state,
     refusal_of,
@@ -153,7 +154,7 @@ class MemoryStore(Store):
             else:
                 name, overrides = placed
                 plan = plans.plan(name, overrides, now)
-            windows = plan.windows
+            windows, promise = plan.windows, None
             reading: Reading | None
             is_limited = limits or plan.limits or own
             named = bound(limits + plan.limits, id, own) if is_limited else None
@@ -165,9 +166,14 @@ class MemoryStore(Store):
                 coalesced = self._coalesced.get(organization)
                 reading = None if coalesced is None else coalesced.extend(windows, now, cost)
                 if reading is None:
-                    reading = self._windows.hit(organization, windows, now, cost)
+                    if plan.kept_retries:
+                        leased = self._windows.hit_kept(organization, windows, now, cost, id)
+                        reading, promise = leased
+                    else:
+                        reading = self._windows.hit(organization, windows, now, cost)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, self._keys.key(handle), plan, reading, named)
+                refused = self._keys.key(handle)
+                return Admission(Verdict.LIMITED, refused, plan, reading, named, promise)
             self._requests[handle] = requests = self._requests.get(handle, 0) + 1
             last_used_at = self._last_used.get(handle, -1)
             if now > last_used_at:
@@ -195,10 +201,10 @@ class MemoryStore(Store):
             owner = key.organization
             plan = plans.plan_of(self._plan(owner), now)
             named = limits_of(limits, plan, key, now)
-            charge = HitLeased(plan.windows, cost, lease, named)
+            charge = HitLeased(plan.windows, cost, lease, named, holder_of(key, plan))
             reading, granted = self._windows.charge(owner, charge, named, now)
             if not reading.allowed:
-                return Admission(Verdict.LIMITED, key, plan, reading, named)
+                return Admission(Verdict.LIMITED, key, plan, reading, named, granted)
             self._requests[handle] = self._requests.get(handle, 0) + 1
             self._last_used[handle] = max(self._last_used.get(handle, now), now)
             return Admission(_ADMITTED, self._keys.key(handle), plan, reading, named, granted)
@@ -447,6 +453,7 @@ class MemoryStore(Store):
                 return self._windows.charge(owner, action, None, now)
             case Reset(change):
                 self._windows.take(owner)
+                self._windows.drop_promises(owner)
                 self._windows.limits.remove(owner)
                 self._budgets.remove(owner)
                 self._changes.add(owner, change, now)

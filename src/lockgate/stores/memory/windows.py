@@ -11,10 +11,11 @@ All give the reading of the third.
 """
 
 from collections import OrderedDict
+from itertools import chain
 from typing import Final, NamedTuple, TypeVar, cast
 
 from ...core.bounded_dict import BoundedDict
-from ...core.ledger import Action, Hit, Ledger, Peek
+from ...core.ledger import Action, Hit, HitLeased, Leased, Ledger, Peek
 from ...core.limit_hits import (
     admitted,
     admitted_in,
@@ -48,6 +49,7 @@ A = TypeVar("A")
 
 _MAX_REFUSALS: Final = 10_000
 _MAX_COALESCED: Final = 1_000
+_NONE: Final[tuple[Reservations, Reservations]] = (), ()
 _SWEPT: Final = 2
 
 
@@ -76,8 +78,8 @@ class LocalWindows(Generations[State]):
         """The fast paths by owner; a caller may extend one without :meth:`hit`."""
         self.limits: Final = LimitCells(capacity)
         """The cells of named limits."""
-        self._leases: dict[str, Reservations] = {}
-        """Quota leases by owner, the latest change last."""
+        self._reserved: dict[str, tuple[Reservations, Reservations]] = {}
+        """Quota leases and promises by owner, the latest change last."""
 
     def __len__(self) -> int:
         return sum(map(len, (self._present, self._past, *self._dropping)))
@@ -87,7 +89,7 @@ class LocalWindows(Generations[State]):
 
     def hit(self, owner: str, windows: tuple[Window, ...], now: int, cost: int) -> Reading:
         """Admit a cost in all windows of an owner, or refuse it; return the reading."""
-        if owner in self._leases:
+        if owner in self._reserved:
             return self.charge(owner, Hit(windows, cost), None, now)
         coalesced = self.coalesced.get(owner)
         if coalesced is not None:
@@ -96,6 +98,16 @@ class LocalWindows(Generations[State]):
                 return reading
             self._present[owner] = self.coalesced.pop(owner).to_state()
         return self._hit_state(owner, windows, now, cost)
+
+    def hit_kept(
+        self, owner: str, windows: tuple[Window, ...], now: int, cost: int, holder: str
+    ) -> Leased:
+        """Do :meth:`hit`, and promise units to a holder that is refused (D47)."""
+        if owner not in self._reserved:
+            reading = self.hit(owner, windows, now, cost)
+            if reading.allowed:
+                return Leased(reading, None)
+        return self.charge(owner, HitLeased(windows, cost, None, None, holder), None, now)
 
     def charge(self, owner: str, action: Action[A], limits: LimitWindows | None, now: int) -> A:
         """Apply an action to the windows, named limits and quota leases of an owner.
@@ -110,18 +122,17 @@ class LocalWindows(Generations[State]):
         read, kept = self.limits.read(owner, limits) if limits else ((), 0)
         fields = limits.fields if limits else ()
         cells = {field: one for field, one in zip(fields, read, strict=True) if one is not None}
+        leases, promises = self._reserved.get(owner, _NONE)
+        others = kept - len(cells)
         before = Ledger(
-            owner,
-            self._state(owner) or (),
-            self._leases.get(owner, ()),
-            cells,
-            others=kept - len(cells),
+            owner, self._state(owner) or (), leases, cells, others=others, promises=promises
         )
         answer, after = action.apply(before, now)
-        if after.windows is not before.windows or after.leases is not before.leases:
+        reserved = after.leases, after.promises
+        if after.windows is not before.windows or reserved != (leases, promises):
             self.take(owner)
             self.put(owner, after.windows, now)
-            self._keep_leases(owner, after.leases, now)
+            self._keep_reserved(owner, reserved, now)
         if limits and after.limits is not cells:
             left = tuple([after.limits.get(field, EMPTY) for field in fields])
             self.limits.write(owner, limits, read, left, now)
@@ -146,7 +157,7 @@ class LocalWindows(Generations[State]):
         """
         if limits.quotas:
             limits = limits.at(now, owner)
-        if windows and owner in self._leases:
+        if windows and owner in self._reserved:
             return self.charge(owner, Hit(windows, cost, limits), limits, now)
         if windows and (shared := self.limits.shared.get(owner)):
             joined = shared_cells(shared, limits, now, cost)
@@ -242,14 +253,24 @@ class LocalWindows(Generations[State]):
             return coalesced.to_state()
         return self._present.get(owner) or self._past.get(owner)
 
-    def _keep_leases(self, owner: str, leases: Reservations, now: int) -> None:
-        """Keep the leases of an owner, and drop a few that were never looked at again."""
-        self._leases.pop(owner, None)
+    def drop_promises(self, owner: str) -> None:
+        """Drop the promises of an owner."""
+        leases, _ = self._reserved.pop(owner, _NONE)
         if leases:
-            self._leases[owner] = leases
-        for other in [one for one, _ in zip(self._leases, range(_SWEPT), strict=False)]:
-            if max(lease.deadline for lease in self._leases[other]) < now - LONGEST_SPAN:
-                del self._leases[other]
+            self._reserved[owner] = leases, ()
+
+    def _keep_reserved(
+        self, owner: str, reserved: tuple[Reservations, Reservations], now: int
+    ) -> None:
+        """Keep the leases and promises of an owner, and drop a few that were never looked at
+        again."""
+        self._reserved.pop(owner, None)
+        if any(reserved):
+            self._reserved[owner] = reserved
+        for other in [one for one, _ in zip(self._reserved, range(_SWEPT), strict=False)]:
+            kept = chain(*self._reserved[other])
+            if max(one.deadline for one in kept) < now - LONGEST_SPAN:
+                del self._reserved[other]
 
     def _begin_generation(self, now: int) -> None:
         super()._begin_generation(now)

@@ -56,8 +56,10 @@ class _CachedRefusal(NamedTuple):
         # When the tightest window regains capacity, the rate-limit headers change.
         empty = reading.reset <= reading.now
         span = reading.wait if empty else min(reading.wait, reading.reset - reading.now)
-        if reading.refused_by is not None and reading.refused_by >= len(self.windows):
-            # A named limit refused, and other requests change what remains of the plan.
+        by_limit = reading.refused_by is not None and reading.refused_by >= len(self.windows)
+        if by_limit or (self.plan is not None and self.plan.kept_retries):
+            # Other requests change what remains of the plan beside a named limit that refused, and
+            # other processes may promise the key units: a second ahead or later.
             span = min(span, _SECOND)
         if not 0 <= waited < span or (self.plan is not None and at >= self.plan.until):
             return None
@@ -72,6 +74,14 @@ def _place(organization: str, limits: LimitWindows | None) -> _Place:
     """Return where a refusal is kept; that of calendar quotas in one place for all periods, since
     each is repeated for a second, and until its period ends, at most."""
     return organization if limits is None else (organization, limits.at(0, organization).fields)
+
+
+def _place_of_key(key: ApiKey, plan: Plan, limits: LimitWindows | None) -> _Place:
+    """Return where the refusal of a key is kept: under a plan that keeps retries of each by itself,
+    since another may have units promised."""
+    if limits is None and plan.kept_retries:
+        return key.organization, (key.id,)
+    return _place(key.organization, limits)
 
 
 class Asked(NamedTuple):
@@ -106,8 +116,8 @@ class RefusalCache:
         self._deadline = deadline
         self.clock: Final = clock
         self.refusals: Final = BoundedDict[_Place, _CachedRefusal](AT_MOST)
-        self.keys: Final = BoundedDict[str, tuple[ApiKey, tuple[Limit, ...]]](AT_MOST)
-        """The keys that were refused, and the named limits of their plans, by handle."""
+        self.keys: Final = BoundedDict[str, tuple[ApiKey, Plan]](AT_MOST)
+        """The keys that were refused, and their plans, by handle."""
         self.plans: Final = BoundedDict[str, Read[Organization]](AT_MOST)
         self.version = 0
         self._lock = own_lock()
@@ -128,8 +138,9 @@ class RefusalCache:
         known = self.keys.get(token.handle)
         if known is None:
             return False
-        key, of_plan = known
-        return bool(of_plan or key.limits) or key.organization in self.refusals
+        key, plan = known
+        apart = plan.limits or key.limits or plan.kept_retries
+        return bool(apart) or key.organization in self.refusals
 
     async def repeat(
         self,
@@ -143,9 +154,9 @@ class RefusalCache:
         refused = self.keys.get(token.handle)
         if refused is None:
             return None
-        key, of_plan = refused
-        named = bound(limits + of_plan, key.id, key.limits)
-        known = self.refusals.get(_place(key.organization, named))
+        key, plan = refused
+        named = bound(limits + plan.limits, key.id, key.limits)
+        known = self.refusals.get(_place_of_key(key, plan, named))
         if known is None or known.plan is None:
             return None
         again = known.again(cost, now, self.clock())
@@ -201,15 +212,19 @@ class RefusalCache:
         version: int,
         asked_at: float,
     ) -> None:
-        """Remember a refusal and its key; forget a refusal that an admission disproves."""
-        verdict, key, plan, reading, named, _ = admission
+        """Remember a refusal and its key; forget a refusal that an admission disproves.
+
+        A refusal with a promise is not repeated: a second call with the key may be that of another
+        caller, which the store promises units of its own.
+        """
+        verdict, key, plan, reading, named, promise = admission
         if key is None or verdict is Verdict.ELSEWHERE:
             return
         if plan is None or reading is None:
             self.keys.pop(key.handle, None)
         else:
-            place = _place(key.organization, named)
-            if verdict is Verdict.ADMITTED:
+            place = _place_of_key(key, plan, named)
+            if verdict is Verdict.ADMITTED or promise is not None:
                 self.refusals.pop(place, None)
                 self.refusals.pop(key.organization, None)
             else:
@@ -218,7 +233,7 @@ class RefusalCache:
                 with self._lock:
                     if version == self.version:
                         self.refusals[place] = refusal
-                        self.keys[key.handle] = key, plan.limits
+                        self.keys[key.handle] = key, plan
 
     async def learn_hit(
         self,

@@ -513,7 +513,7 @@ class _Account:
         before = self.ledger or self._read()
         answer, after = action.apply(before, now)
         self.ledger = after
-        _, windows, leases, limits, budgets, _ = before
+        _, windows, leases, limits, budgets, _, _ = before
         if after.windows is not windows or after.leases is not leases:
             self.changed = True
             day = idle_day(now + LONGEST_SPAN + LONGEST)
@@ -533,7 +533,7 @@ class _Account:
         except UNREADABLE as failure:
             raise UnreadableState(self.owner, ROW, EMPTY_COLUMNS) from failure
         if not self.rows:
-            return new_tuple(Ledger, (self.owner, windows, leases, _NO_FIELDS, _NO_FIELDS, 0))
+            return new_tuple(Ledger, (self.owner, windows, leases, _NO_FIELDS, _NO_FIELDS, 0, ()))
         limits: dict[str, Cells] = {}
         budgets: dict[str, Budget] = {}
         for field, (_, value, _) in self.rows.items():
