@@ -2,178 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
-
 import pytest
 from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from lockgate.core.ledger import Hit, HitLeased, Ledger, Reset
+from lockgate.core.ledger import Hit, HitLeased, Ledger, Peek, Reset
 from lockgate.core.limits import Limit, bound
 from lockgate.core.plans import Plan
-from lockgate.core.promises import FURTHEST, GRACE, PROMISES_AT_MOST, hit_beside, start_of
+from lockgate.core.promises import GRACE, PROMISES_AT_MOST
 from lockgate.core.quota_leases import LeaseRequest
-from lockgate.core.reservations import Reservations
-from lockgate.core.sliding_window import State, Window, empty_state, hit, refusal_at
+from lockgate.core.sliding_window import hit, refusal_at
 from lockgate.core.timestamps import SECOND
-
-NOW = 1_800_000_000 * SECOND
-MINUTE = 60 * SECOND
+from tests.promise_machine import MINUTE, NOW, PromiseMachine, minute
 
 
-def minute(limit: int) -> tuple[Window, ...]:
-    return (Window("minute", MINUTE, limit, SECOND),)
-
-
-class Kept(NamedTuple):
-    """A promise of the oracle."""
-
-    start: int
-    cost: int
-    key: str
-
-
-class Oracle:
-    """The rule by its words: a list of admissions, a list of promises, every second tried."""
-
-    def __init__(self, windows: tuple[Window, ...]) -> None:
-        self.windows = windows
-        self.log: list[tuple[int, int]] = []
-        self.promises: list[Kept] = []
-
-    def lapse(self, now: int) -> None:
-        self.promises = [one for one in self.promises if now < one.start + GRACE]
-
-    def due(self, now: int, key: str, cost: int) -> Kept | None:
-        fits = [p for p in self.promises if p.key == key and p.start <= now and p.cost >= cost]
-        return min(fits, key=lambda one: (one.cost, one.start), default=None)
-
-    def counted(self, at: int, span: int) -> int:
-        return sum(cost for hit_at, cost in self.log if at - span < hit_at <= at)
-
-    def fits(self, at: int, cost: int) -> bool:
-        """Whether a cost taken at an instant leaves every promise its units."""
-        for window in self.windows:
-            assert window.limit is not None
-            for instant in (at, *(one.start for one in self.promises if one.start > at)):
-                promised = sum(one.cost for one in self.promises if one.start <= instant)
-                if self.counted(instant, window.span) + promised + cost > window.limit:
-                    return False
-        return True
-
-    def wait(self, now: int, cost: int) -> int | None:
-        for seconds in range(1, FURTHEST + 1):
-            if self.fits(now + seconds * SECOND, cost):
-                return seconds
-        return None
-
-    def may(self, key: str, cost: int) -> bool:
-        mine = [one.cost for one in self.promises if one.key == key]
-        limit = min(window.limit or 0 for window in self.windows)
-        left = limit - sum(one.cost for one in self.promises) - cost
-        return len(mine) < PROMISES_AT_MOST - len(self.promises) and sum(mine) <= left
-
-
-class Machine(RuleBasedStateMachine):
-    """Calls of several keys, promised callers that return, callers that never do."""
-
-    is_exact: ClassVar[bool]
-
-    @initialize(small=st.integers(1, 12), large=st.integers(80, 300), more=st.integers(0, 30))
-    def begin(self, small: int, large: int, more: int) -> None:
-        limit = small if self.is_exact else large
-        hour = Window("hour", 3600 * SECOND, min(63, limit * 4) if self.is_exact else 2000, MINUTE)
-        self.windows = (*minute(limit), *((hour,) if more % 2 else ()))
-        self.oracle = Oracle(self.windows)
-        self.state: State = empty_state(self.windows)
-        self.promises: Reservations = ()
-        self.now = NOW
-        self.limit = limit
-
-    def call(self, key: str, cost: int) -> bool:
-        oracle, now = self.oracle, self.now
-        oracle.lapse(now)
-        due = oracle.due(now, key, cost)
-        if due is not None:
-            oracle.promises.remove(due)
-        state, promises = self.state, self.promises
-        asked = state, promises, self.windows, now, cost, key
-        reading, self.state, self.promises, promise = hit_beside(*asked)
-        assert promise is None or promise in self.promises
-        fits = oracle.fits(now, cost)
-        if due is not None:
-            assert reading.allowed, "P2: a promised caller is admitted"
-        if reading.allowed:
-            assert fits, "P1, P2: no unit of a window or of a promise is taken"
-            oracle.log.append((now, cost))
-        else:
-            self.refused(key, cost, reading.wait, fits=fits)
-        found = sorted(Kept(start_of(one), one.units, one.owner) for one in self.promises)
-        assert found == sorted(oracle.promises)
-        return reading.allowed
-
-    def refused(self, key: str, cost: int, wait: int, *, fits: bool) -> None:
-        oracle = self.oracle
-        if self.is_exact:
-            assert not fits, "P3: a refusal means that the cost does not fit beside the promises"
-            if wait <= FURTHEST * SECOND and (seconds := oracle.wait(self.now, cost)):
-                assert wait == seconds * SECOND or wait == MINUTE
-        mine = [one for one in self.promises if one.owner == key]
-        before = [one for one in oracle.promises if one.key == key]
-        if len(mine) > len(before):
-            assert oracle.may(key, cost)
-            assert oracle.fits(self.now + wait, cost)
-            oracle.promises.append(Kept(self.now + wait, cost, key))
-        elif cost <= self.limit and wait < MINUTE:
-            assert not oracle.may(key, cost), "a key that may have a promise gets one"
-
-    @rule(key=st.sampled_from("abcd"), cost=st.integers(1, 3), times=st.integers(1, 25))
-    def calls(self, key: str, cost: int, times: int) -> None:
-        cost = cost if self.is_exact else 5 * cost
-        for _ in range(times):
-            if not self.call(key, cost):
-                break
-
-    @rule(micros=st.one_of(st.integers(0, 3 * SECOND), st.integers(0, 2 * MINUTE)))
-    def time_passes(self, micros: int) -> None:
-        self.now += micros
-
-    @precondition(lambda self: self.oracle.promises)
-    @rule(data=st.data(), late=st.integers(0, GRACE - 1))
-    def a_promised_caller_returns(self, data: st.DataObject, late: int) -> None:
-        promise = data.draw(st.sampled_from(sorted(self.oracle.promises)))
-        self.now = max(self.now, promise.start + late)
-        self.oracle.lapse(self.now)
-        if promise in self.oracle.promises:
-            assert self.call(promise.key, promise.cost)
-
-    @precondition(lambda self: self.oracle.promises)
-    @rule(late=st.integers(0, GRACE - 1))
-    def all_promised_callers_return(self, late: int) -> None:
-        for promise in sorted(self.oracle.promises):
-            self.now = max(self.now, promise.start + late)
-            assert self.call(promise.key, promise.cost)
-
-    @invariant()
-    def no_window_is_over_P1(self) -> None:
-        for window in self.windows:
-            assert self.oracle.counted(self.now, window.span) <= (window.limit or 0)
-
-    @invariant()
-    def promises_are_bounded_P4(self) -> None:
-        assert len(self.promises) <= PROMISES_AT_MOST
-        assert sum(one.units for one in self.promises) <= self.limit
-        for one in self.promises:
-            assert start_of(one) <= self.now + min(FURTHEST, 60) * SECOND or len(self.windows) > 1
-            assert one.deadline <= self.now + one.span
-
-
-class ExactMachine(Machine):
+class ExactMachine(PromiseMachine):
     is_exact = True
 
 
-class SharedCellsMachine(Machine):
+class SharedCellsMachine(PromiseMachine):
     is_exact = False
 
 
@@ -336,3 +182,25 @@ def test_a_refusal_is_repeated_with_its_second_W6() -> None:
     ledger, now = full(), NOW + 20 * SECOND
     (reading, _), _ = HitLeased(minute(10), 1, None, None, "a").apply(ledger, now)
     assert refusal_at(reading, now + SECOND).wait == reading.wait - SECOND
+
+
+def test_a_refusal_without_a_promise_holds_until_the_next_promise_of_its_key_P2() -> None:
+    ledger, now = full(), NOW + 20 * SECOND
+    for _ in range(5):
+        _, ledger = charge(ledger, "a", now)
+    at = NOW + MINUTE + SECOND
+    (reading, promise), _ = HitLeased(minute(10), 6, None, None, "a").apply(ledger, at)
+    assert promise is None
+    assert reading.reset == at + SECOND
+
+
+def test_reading_says_what_is_left_beside_promises_and_changes_nothing_W5() -> None:
+    _, ledger = charge(full(), "a", NOW + 20 * SECOND)
+    at = NOW + MINUTE + 1
+    reading, after = Peek(minute(10)).apply(ledger, at)
+    assert after is ledger
+    assert not reading.allowed
+    assert reading.used == (9,)
+    assert reading.remaining == 0
+    reading, _ = Peek(minute(10)).apply(ledger, at + GRACE)
+    assert reading.remaining == 2

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from itertools import count
+from typing import Any, ClassVar, TypeVar
 
 import pytest
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 
-from lockgate import ConfigurationError, Gate, MemoryStore, Plan, PlanBook, Store, run
-from lockgate.core.ledger import Hit, Reset
-from lockgate.core.sliding_window import Reading
+from lockgate import ConfigurationError, Gate, MemoryStore, Plan, PlanBook, Store
+from lockgate.core.ledger import Hit, HitLeased, Leased, Reset
 from lockgate.errors import RateLimitExceeded
 from lockgate.options import StoreOptions
 from lockgate.stores.key_value.store import RecordStore
 from lockgate.testing.clock import HandClock
-from tests.stores.test_change_logs import DictRecords
+from tests.promise_machine import PromiseMachine
+
+from .sql.backends import BACKENDS, close_backends
+from .test_change_logs import DictRecords
+
+T = TypeVar("T")
 
 KEPT = Plan("kept", rpm=3, kept_retries=True)
+STORES: dict[str, Callable[[], Store]] = {
+    "memory": MemoryStore,
+    "key-value": lambda: RecordStore(DictRecords()),
+    **{kind: backend.open for kind, backend in BACKENDS.items()},
+}
 
 
-def stores() -> dict[str, Any]:
-    return {"memory": MemoryStore, "key-value": lambda: RecordStore(DictRecords())}
+@pytest.fixture(scope="module", autouse=True)
+def servers(shared_servers: None) -> Iterator[None]:
+    yield
+    close_backends()
 
 
 class Bench:
+    """A gate with a store, a clock of the test, and a loop of its own."""
+
     def __init__(self, store: Store, plan: Plan = KEPT) -> None:
         self.clock = HandClock()
+        self.runner = asyncio.Runner()
         self.store = store
         self.gate = Gate(
             store,
@@ -34,23 +53,44 @@ class Bench:
         )
         self.keys: dict[str, str] = {}
 
+    def run(self, flow: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(flow)
+
     def key(self, name: str) -> str:
         if name not in self.keys:
-            self.keys[name] = run(self.gate.keys.create("org_1", name, ["*"])).text
+            self.keys[name] = self.run(self.gate.keys.create("org_1", name, ["*"])).text
         return self.keys[name]
 
     def call(self, name: str) -> int:
         """Call with a key; return 0, or the seconds that the refusal says."""
         try:
-            run(self.gate.authenticate(self.key(name)))
+            self.run(self.gate.authenticate(self.key(name)))
         except RateLimitExceeded as refusal:
             return refusal.retry_after
         return 0
 
+    def close(self) -> None:
+        self.run(self.gate.close())
+        self.runner.close()
 
-@pytest.fixture(params=[*stores()])
-def bench(request: pytest.FixtureRequest) -> Bench:
-    return Bench(stores()[request.param]())
+
+@pytest.fixture(params=[*STORES])
+def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Bench]]:
+    """Return a function that opens a bench on a store of each kind."""
+    made: list[Bench] = []
+
+    def bench(plan: Plan = KEPT) -> Bench:
+        made.append(Bench(STORES[request.param](), plan))
+        return made[-1]
+
+    yield bench
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def bench(make: Callable[..., Bench]) -> Bench:
+    return make()
 
 
 def fill(bench: Bench) -> None:
@@ -85,7 +125,7 @@ def test_a_call_by_session_leaves_the_units_of_others_P2(bench: Bench) -> None:
     fill(bench)
     assert bench.call("a") == 50
     bench.clock.move(50)
-    reading: Reading = run(bench.store.charge("org_1", Hit(KEPT.windows, 1), bench.clock.now))
+    reading = bench.run(bench.store.charge("org_1", Hit(KEPT.windows, 1), bench.clock.now))
     assert not reading.allowed
     assert reading.remaining == 0
     assert bench.call("a") == 0
@@ -94,25 +134,22 @@ def test_a_call_by_session_leaves_the_units_of_others_P2(bench: Bench) -> None:
 def test_a_reset_drops_what_was_kept_W2(bench: Bench) -> None:
     fill(bench)
     assert bench.call("a") == 50
-    run(bench.store.charge("org_1", Reset(), bench.clock.now))
+    bench.run(bench.store.charge("org_1", Reset(), bench.clock.now))
     for name in ("b", "c", "d"):
         assert bench.call(name) == 0
 
 
-@pytest.mark.parametrize("kind", [*stores()])
-def test_without_the_option_all_callers_are_told_one_second(kind: str) -> None:
-    bench = Bench(stores()[kind](), Plan("plain", rpm=3))
+def test_without_the_option_all_callers_are_told_one_second(make: Callable[..., Bench]) -> None:
+    bench = make(Plan("plain", rpm=3))
     fill(bench)
     assert [bench.call(name) for name in "abc"] == [50, 50, 50]
     bench.clock.move(50)
     assert bench.call("newcomer") == 0
 
 
-@pytest.mark.parametrize("kind", [*stores()])
-def test_an_organization_with_own_limits_keeps_retries_too(kind: str) -> None:
-    bench = Bench(stores()[kind]())
+def test_an_organization_with_own_limits_keeps_retries_too(bench: Bench) -> None:
     bench.key("first")
-    run(bench.gate.organizations.place("org_1", "kept", rpm=1))
+    bench.run(bench.gate.organizations.place("org_1", "kept", rpm=1))
     assert bench.call("first") == 0
     assert [bench.call("a"), bench.call("b")] == [60, 60]
     bench.clock.move(60)
@@ -124,3 +161,34 @@ def test_an_organization_with_own_limits_keeps_retries_too(kind: str) -> None:
 def test_the_option_is_true_or_false(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="kept_retries"):
         Plan("kept", rpm=3, kept_retries=value)
+
+
+class StoreMachine(PromiseMachine):
+    """The rule on a store: an organization of its own for each example."""
+
+    is_exact = True
+    store: ClassVar[Store]
+    runner: ClassVar[asyncio.Runner]
+    owners = count()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.owner = f"org_{next(self.owners)}"
+
+    def charge(self, action: HitLeased, now: int) -> Leased:
+        return self.runner.run(self.store.charge(self.owner, action, now))
+
+
+@pytest.mark.parametrize("is_exact", [True, False])
+@pytest.mark.parametrize("kind", [*STORES])
+def test_any_calls_keep_every_promise_P1_to_P4(kind: str, is_exact: bool) -> None:
+    class Machine(StoreMachine):
+        pass
+
+    with asyncio.Runner() as runner:
+        Machine.is_exact, Machine.runner, Machine.store = is_exact, runner, STORES[kind]()
+        try:
+            few = settings(max_examples=12, stateful_step_count=15, deadline=None)
+            run_state_machine_as_test(Machine, settings=few)
+        finally:
+            runner.run(Machine.store.close())

@@ -28,6 +28,7 @@ from ..making import BOOK, NOW
 ANY_TEXT = st.text(st.characters(codec=None), min_size=1, max_size=128)
 CREATOR = BOOK.plan_of(Organization("x", "creator"), 0).windows
 LEASES = (Reservation("0123456789abcdef", 20, NOW, SECOND), Reservation("f" * 16, 2**53 - 1, 0, 1))
+PROMISES = tuple(Reservation("", 3, NOW, SECOND, owner) for owner in ("key_1", "\ud83d"))
 
 
 @given(ANY_TEXT)
@@ -42,8 +43,10 @@ def test_any_state_is_decoded_as_it_was_encoded(steps: list[tuple[int, int]]) ->
     for step, cost in steps:
         now += step
         _, state = rule.hit(state, CREATOR, now, cost)
-        assert read_state(write_state(state)) == (state, ())
-        assert read_state(write_state(state, LEASES)) == (state, LEASES)
+        for leases in ((), LEASES):
+            for promises in ((), PROMISES):
+                written = write_state(state, leases, promises)
+                assert read_state(written) == (state, leases, promises)
 
 
 def test_a_busy_state_is_small() -> None:

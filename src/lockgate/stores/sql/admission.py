@@ -30,7 +30,15 @@ from ...core.quota_leases import LONGEST, LeaseRequest, Settlement
 from ...core.row_seals import sealed_fields
 from ...core.sliding_window import EMPTY, Cells
 from ...core.timestamps import DAY
-from ..answers import REFUSED_BY_STATE, UNREADABLE, Admission, UnreadableState, Verdict, limits_of
+from ..answers import (
+    REFUSED_BY_STATE,
+    UNREADABLE,
+    Admission,
+    UnreadableState,
+    Verdict,
+    holder_of,
+    limits_of,
+)
 from .codec import (
     EMPTY_COLUMNS,
     LIMIT_ROWS,
@@ -417,10 +425,11 @@ def _admit(
     plan = charge.plans.plan_of(assigned, now)
     limits = None if charge.limits is None else limits_of(charge.limits, plan, key, now)
     action: Hit | HitLeased
-    if charge.lease is None:
+    if charge.lease is None and not plan.kept_retries:
         action = new_tuple(Hit, (plan.windows, charge.cost, limits))
     else:
-        action = HitLeased(plan.windows, charge.cost, charge.lease, limits)
+        holder = holder_of(key, plan)
+        action = HitLeased(plan.windows, charge.cost, charge.lease, limits, holder)
     return new_tuple(_Step, (action, () if limits is None else limits.fields, now, plan, limits))
 
 
@@ -440,7 +449,7 @@ def _outcome(
     reading, lease = answer if isinstance(answer, Leased) else (answer, None)
     assert isinstance(key, ApiKey), "the step is of an admission"
     if not reading.allowed:
-        return Admission(Verdict.LIMITED, key, plan, reading, limits)
+        return Admission(Verdict.LIMITED, key, plan, reading, limits, lease)
     return Admission(Verdict.ADMITTED, account.use(key, now), plan, reading, limits, lease)
 
 
@@ -487,7 +496,7 @@ class _Account:
         self.ledger: Ledger | None = None
         """Once it is decoded: with the fields that charges need."""
         self.changed = False
-        """Whether its windows or leases have changed."""
+        """Whether its windows, leases or promises have changed."""
         self.new_idle_day = False
         self.rows: dict[str, _Row] = {}
         """The rows of named limits and budgets by field, as far as charges need them."""
@@ -513,8 +522,12 @@ class _Account:
         before = self.ledger or self._read()
         answer, after = action.apply(before, now)
         self.ledger = after
-        _, windows, leases, limits, budgets, _, _ = before
-        if after.windows is not windows or after.leases is not leases:
+        _, windows, leases, limits, budgets, _, promises = before
+        if (
+            after.windows is not windows
+            or after.leases is not leases
+            or after.promises is not promises
+        ):
             self.changed = True
             day = idle_day(now + LONGEST_SPAN + LONGEST)
             if self.idle_day is None or day > self.idle_day:
@@ -529,11 +542,12 @@ class _Account:
         if self.failure is not None:
             raise self.failure
         try:
-            windows, leases = read_state(self.stored_windows)
+            windows, leases, promises = read_state(self.stored_windows)
         except UNREADABLE as failure:
             raise UnreadableState(self.owner, ROW, EMPTY_COLUMNS) from failure
         if not self.rows:
-            return new_tuple(Ledger, (self.owner, windows, leases, _NO_FIELDS, _NO_FIELDS, 0, ()))
+            fields = _NO_FIELDS
+            return new_tuple(Ledger, (self.owner, windows, leases, fields, fields, 0, promises))
         limits: dict[str, Cells] = {}
         budgets: dict[str, Budget] = {}
         for field, (_, value, _) in self.rows.items():
@@ -542,7 +556,7 @@ class _Account:
             elif value is not None:
                 limits[field] = value
         others = max(0, self.kept - len(limits) - len(budgets))
-        return Ledger(self.owner, windows, leases, limits, budgets, others)
+        return Ledger(self.owner, windows, leases, limits, budgets, others, promises)
 
     def new_fields(self) -> Iterator[tuple[str, Cells | Budget, _Row]]:
         """Yield the fields that have changed, with what is to be written, and their rows."""
@@ -565,7 +579,7 @@ class _Account:
     def windows(self) -> bytes:
         """Return the encoded windows after a change."""
         assert self.ledger is not None
-        return write_state(self.ledger.windows, self.ledger.leases)
+        return write_state(self.ledger.windows, self.ledger.leases, self.ledger.promises)
 
 
 def _clock(cursor: Cursor, held: Held) -> int:

@@ -12,7 +12,7 @@ from ...core.budgets import SLOTS, Budget
 from ...core.holds import PREFIX
 from ...core.plans import Organization
 from ...core.quota_leases import QuotaLeases
-from ...core.reservations import Reservation
+from ...core.reservations import Reservation, Reservations
 from ...core.sliding_window import Cells, State
 from ...core.timestamps import DAY
 from ..answers import UNREADABLE, UnreadableState, reading_state
@@ -22,7 +22,9 @@ _CELLS = Struct("<qqqqqI")
 _ONE_WINDOW = Struct("<BBqqqqqI")
 """A head and the cells of one window."""
 _LEASE = Struct("<8sqqq")
-_FORMAT, _LEASED = 1, 2
+_LEASES = Struct("<B")
+_PROMISE = Struct("<qqqH")
+_FORMAT, _LEASED, _PROMISED = 1, 2, 3
 _USE = Struct("<Bqq")
 ROW = "its row in the table of organizations"
 """The ``where`` of an :class:`UnreadableState`."""
@@ -103,31 +105,39 @@ def lease_number(organization: bytes, lease: str) -> int:
     return int.from_bytes(sha256(lease.encode() + b"\n" + organization).digest()[:8], signed=True)
 
 
-def write_state(state: State, leases: QuotaLeases = ()) -> bytes:
+def write_state(state: State, leases: QuotaLeases = (), promises: Reservations = ()) -> bytes:
     """Encode the state of windows: 46 bytes for each window, and 16 for each older cell.
 
     The quota leases that are out follow, 32 bytes each, in another format: a process of a
     release that does not know them refuses the organization's requests until they have ended.
+    With promises a third one, in which the number of leases precedes these, and promises follow.
     """
-    parts = [_HEAD.pack(_LEASED if leases else _FORMAT, len(state))]
+    format = _PROMISED if promises else _LEASED if leases else _FORMAT
+    parts = [_HEAD.pack(format, len(state))]
     for used, oldest, first, last, count, older in state:
         parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
+    if promises:
+        parts.append(_LEASES.pack(len(leases)))
     if leases:
         parts += [_LEASE.pack(bytes.fromhex(one.id), *one[1:4]) for one in leases]
+    for one in promises:
+        holder = write_id(one.owner)
+        parts += (_PROMISE.pack(*one[1:4], len(holder)), holder)
     return b"".join(parts)
 
 
-def read_state(value: bytes | None) -> tuple[State, QuotaLeases]:
-    """Decode a state of :func:`write_state`, empty before the first hit, and the quota leases.
+def read_state(value: bytes | None) -> tuple[State, QuotaLeases, Reservations]:
+    """Decode a state of :func:`write_state`, empty before the first hit, with the quota leases and
+    the promises.
 
     Raises:
         ValueError, struct.error: the bytes are damaged, or from another version of lockgate.
     """
     if value is None:
-        return (), ()
+        return (), (), ()
     format, windows_kept = _HEAD.unpack_from(value)
-    if format not in (_FORMAT, _LEASED):
-        raise ValueError(f"Window state has format {format}: lockgate here reads {_LEASED}.")
+    if not _FORMAT <= format <= _PROMISED:
+        raise ValueError(f"Window state has format {format}: lockgate here reads {_PROMISED}.")
     at = _HEAD.size
     state: list[Cells] = []
     unpack, size = _CELLS.unpack_from, _CELLS.size
@@ -137,12 +147,23 @@ def read_state(value: bytes | None) -> tuple[State, QuotaLeases]:
         at = begins + length
         state.append((used, oldest, first, last, count, value[begins:at]))
     leases: QuotaLeases = ()
-    if format == _LEASED:
-        rows = _LEASE.iter_unpack(value[at:])
+    promises: list[Reservation] = []
+    if format != _FORMAT:
+        ends = len(value)
+        if format == _PROMISED:
+            ends = at + _LEASES.size + _LEASE.size * _LEASES.unpack_from(value, at)[0]
+            at += _LEASES.size
+        rows = _LEASE.iter_unpack(value[at:ends])
         leases = tuple(Reservation(id.hex(), *numbers) for id, *numbers in rows)
-    elif at != len(value):
+        at = ends
+        while at < len(value):
+            units, deadline, span, length = _PROMISE.unpack_from(value, at)
+            begins = at + _PROMISE.size
+            at = begins + length
+            promises.append(Reservation("", units, deadline, span, read_id(value[begins:at])))
+    if at != len(value):
         raise ValueError(f"Window state ends at {len(value)} instead of {at}.")
-    return tuple(state), leases
+    return tuple(state), leases, tuple(promises)
 
 
 def idle_day(until: int) -> int:
