@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, TypeVar
 
@@ -19,6 +20,7 @@ from lockgate.stores.key_value.store import RecordStore
 from lockgate.testing.clock import HandClock
 from tests.promise_machine import PromiseMachine
 
+from .redis.backends import opened, stop_servers
 from .sql.backends import BACKENDS, close_backends
 from .test_change_logs import DictRecords
 
@@ -29,12 +31,15 @@ STORES: dict[str, Callable[[], Store]] = {
     "memory": MemoryStore,
     "key-value": lambda: RecordStore(DictRecords()),
     **{kind: backend.open for kind, backend in BACKENDS.items()},
+    "redis": partial(opened, "single"),
+    "cluster": partial(opened, "cluster"),
 }
 
 
 @pytest.fixture(scope="module", autouse=True)
 def servers(shared_servers: None) -> Iterator[None]:
     yield
+    stop_servers()
     close_backends()
 
 

@@ -78,9 +78,9 @@ def hit_beside(
         :func:`~lockgate.core.sliding_window.hit`.
     """
     reading, after = hit(state, windows, now, cost)
-    if not promises and (reading.allowed or not holder):
-        return reading, after, promises, None
     kept = lasting(promises, now)
+    if not kept and (reading.allowed or not holder):
+        return reading, after, kept, None
     used = _due(kept, holder, now, cost)
     if used is not None:
         kept = tuple([one for one in kept if one is not used])

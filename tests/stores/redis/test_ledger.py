@@ -13,7 +13,9 @@ from lockgate.core.holds import Look, Renew, Settle, Take, budgets
 from lockgate.core.leases import TO_LIST, to_acquire, to_release, to_renew
 from lockgate.core.ledger import Action, Hit, HitLeased, LeasesOut, Ledger, Peek, Reset
 from lockgate.core.limits import bound
+from lockgate.core.promises import start_of
 from lockgate.core.quota_leases import LeaseRequest, Settlement
+from lockgate.core.sliding_window import Window
 from lockgate.core.timestamps import DAY, HOUR, MINUTE, SECOND
 from lockgate.stores.redis import RedisStore
 
@@ -35,6 +37,7 @@ HELD = tuple(
     if (limits := bound((Limit("tokens", rates),), None)) is not None
 )
 JOBS = ("a job", "job", "jo", "\0", "b\0", "\ud800", "j" * 128, "🎫" * 128, "slots 0")
+KEYS = ("key_1", "key_2", "\ud800")
 OWNERS = ("me", "m", "", "\0", "a job", "o" * 128)
 STEPS = (0, 0, 1, SECOND // 3, 20 * SECOND, MINUTE)
 WALKS = {
@@ -65,9 +68,11 @@ class Actions:
         taken = Take(hold, held, units, span, most)
         acquired = to_acquire(job, owner, random.choice((None, 0, 3)), span)
         leased = HitLeased(windows, cost, self.lease(now), limits)
+        kept = leased._replace(holder=random.choice(KEYS))
         actions: list[Action[Any]] = [
             *(Hit(windows, cost, limits), Hit((), cost, limits or NAMED[1])),
             *(leased, leased, HitLeased(windows, 0, self.lease(now))),
+            *(kept, kept._replace(limits=None), kept._replace(request=None, limits=None)),
             *(Peek(windows, limits), Peek((), NAMED[2]), LeasesOut()),
             *(taken, taken, Settle(hold, held.fields, used, held.quotas)),
             *(Renew(hold, held.fields, span, held.quotas), Look(held, units, most)),
@@ -101,6 +106,38 @@ def test_every_action_answers_as_its_rule_does_W14(store: RedisStore, walk: str,
         action = actions.next(now)
         expected, ledger = action.apply(ledger, now)
         assert run(store.charge("org_1", action, now)) == expected, (number, action)
+
+
+KEPT = (
+    Plan("narrow", 12, 900, None, None).windows,
+    Plan("exact", 70, 9_000, None, None, resolution=None).windows,
+    Plan("shared", 200, 20_000, None, None).windows,
+    Plan("wide", 2**40, 2**46, None, None).windows,
+)
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("windows", KEPT)
+def test_every_promise_is_given_kept_and_dropped_as_by_its_rule_W14(
+    store: RedisStore, walk: str, windows: tuple[Window, ...]
+) -> None:
+    actions, ledger, now = Actions(7), Ledger("org_1"), NOW
+    random, least, promised = actions.random, max(1, (windows[0].limit or 0) // 150), 0
+    for number in range(600):
+        now += random.choice(STEPS[:4] if random.random() < 0.98 else WALKS[walk])
+        if random.random() < 0.2 and ledger.promises:
+            now = max(now, start_of(ledger.promises[random.random() < 0.1 and -1]))
+        cost, holder = least * random.choice((1, 1, 1, 2, 9, 300)), random.choice((*KEYS, ""))
+        request = actions.lease(now) if random.random() < 0.2 else None
+        charge = HitLeased(windows, cost, request, None, holder)
+        limits = random.choice(NAMED)
+        others: list[Action[Any]] = [Hit(windows, 1), Hit(windows, cost, limits), Peek(windows)]
+        others += [Peek(windows, limits), HitLeased(windows, 0, actions.lease(now)), LeasesOut()]
+        action = charge if random.random() < 0.8 else random.choice(others)
+        expected, ledger = action.apply(ledger, now)
+        assert run(store.charge("org_1", action, now)) == expected, (number, action)
+        promised += bool(ledger.promises)
+    assert promised > 30
 
 
 def test_an_action_without_a_script_is_refused_by_name(store: RedisStore) -> None:

@@ -32,6 +32,7 @@ from ..answers import (
     OutcomeUnknown,
     PartUnavailable,
     Verdict,
+    holder_of,
     reading_state,
 )
 from ..resilience.circuit_breaker import CircuitBreakers
@@ -41,7 +42,9 @@ from .admission_codec import (
     EXPIRED,
     NO_USAGE,
     read_admission,
+    read_cost,
     read_instant_of_answer,
+    read_promise,
     read_request,
     renewed_request,
     write_request,
@@ -136,7 +139,10 @@ class Admissions(Ledgers):
                 if named is not None and named.quotas:
                     named = named.at(reading.now, key_hint.owner)
                 key = new_tuple(ApiKey, key_hint.fields + (requests, last))  # noqa: RUF005 - it goes by a list
-                judged = _ADMITTED if verdict == ADMITTED else Verdict.LIMITED
+                judged = _ADMITTED
+                if verdict != ADMITTED:
+                    judged = Verdict.LIMITED
+                    granted = read_promise(answer, reading, cost, key_hint.id)
                 return new_tuple(Admission, (judged, key, plan, reading, named, granted))
             outcome = await self._admit_again(token, key_hint, plans, call, answer, named, lease)
             if isinstance(outcome, Admission):
@@ -225,6 +231,7 @@ class Admissions(Ledgers):
             answer, granted = read_granted(answer, lease)
         reading, requests, last = read_admission(answer, named)
         verdict = Verdict.ADMITTED if answer[0] == ADMITTED else Verdict.LIMITED
+        granted = granted or read_promise(answer, reading, read_cost(call.text), key_hint.id)
         return Admission(verdict, key_hint.key(requests, last), plan, reading, named, granted)
 
     async def _refuse_address(
@@ -298,9 +305,8 @@ class Admissions(Ledgers):
         if not key_hint.is_still(place, record, placed):
             return [*kept]
         asked = b"" if lease is None else write_lease_request(lease)
-        answer, told = await self._hit_by_parts(
-            key.organization, plan.windows, named, asked, request
-        )
+        parts = key.organization, plan.windows, named, asked, request, holder_of(key, plan)
+        answer, told = await self._hit_by_parts(*parts)
         if answer is None:
             return None
         if answer[0] == ADMITTED and not is_again:

@@ -10,14 +10,16 @@ from typing import Any, Final, NamedTuple
 from ...core.fast_tuples import new_tuple
 from ...core.limit_hits import combined
 from ...core.limit_windows import LimitWindows
+from ...core.promises import GRACE
+from ...core.reservations import Reservation
 from ...core.sliding_window import LARGEST, Reading, Window
 from ...core.timestamps import MILLISECOND
 from ...errors import ConfigurationError
 from .transport.commands import arguments, request_ids
 
-ADMITTED, LIMITED, EXPIRED, ANOTHER_PERIOD = range(1, 5)
-"""The verdict, which is the first byte of an answer. The last: nothing was done, because the
-server is in another calendar period than the call names."""
+ADMITTED, LIMITED, PROMISED, EXPIRED, ANOTHER_PERIOD = range(1, 6)
+"""The verdict, which is the first byte of an answer. PROMISED: limited, with a promise. The last:
+nothing was done, because the server is in another calendar period than the call names."""
 NEW, PEEKS, SETTLES = 0, -1, -2
 """In place of the server's instant before a request was first sent: it is sent the first time; it
 reads, and charges nothing; it only settles quota leases."""
@@ -52,8 +54,12 @@ class Charging(NamedTuple):
 
 
 @lru_cache(1024)
-def charging(windows: tuple[Window, ...]) -> Charging:
+def charging(windows: tuple[Window, ...], keeps_retries: bool = False) -> Charging:
     """Encode the windows of a plan; none for named limits alone.
+
+    Args:
+        windows: the windows.
+        keeps_retries: whether a refusal keeps units for the key (D47).
 
     Raises:
         ConfigurationError: a window is longer than 12 days.
@@ -69,8 +75,9 @@ def charging(windows: tuple[Window, ...]) -> Charging:
         for _, span, limit, grain in windows
     )
     packed = b"%b%d" % (packed, ceil((life + grain) / MILLISECOND))
-    start = b"$%d\r\n%b" % (len(packed) + _REQUEST.size, packed)
-    return Charging(start, blake2b(packed, digest_size=8).digest())
+    mark = blake2b(packed, digest_size=8).digest()
+    packed += b"k" if keeps_retries else b""
+    return Charging(b"$%d\r\n%b" % (len(packed) + _REQUEST.size, packed), mark)
 
 
 @lru_cache(4096)
@@ -159,6 +166,12 @@ def read_request(text: bytes) -> tuple[bytes, bool]:
     return request, read_since(request) > NEW
 
 
+def read_cost(text: bytes) -> int:
+    """Return the cost of the request with which a call ends."""
+    _, cost, *_ = _REQUEST_AND_END.unpack_from(text, len(text) - _REQUEST_AND_END.size)
+    return int(cost)
+
+
 def read_since(request: bytes) -> float:
     """Return the server's instant before a request was first sent, or what stands for it."""
     return float(_SINCE.unpack(request[-_SINCE.size :])[0])
@@ -181,6 +194,14 @@ def read_instant(request: bytes) -> int | None:
     """Return the instant of a request of :func:`write_request`; None: the server's clock."""
     now = _REQUEST_AND_END.unpack(request)[0]
     return None if now < 0 else int(now)
+
+
+def read_promise(answer: bytes, reading: Reading, cost: int, holder: str) -> Reservation | None:
+    """Return the promise to a holder that an answer says; None: there is none."""
+    if answer[0] != PROMISED:
+        return None
+    span = reading.wait + GRACE
+    return Reservation("", cost, reading.now + span, span, holder)
 
 
 def read_reading(packed: bytes) -> Reading:

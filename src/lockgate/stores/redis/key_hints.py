@@ -136,7 +136,7 @@ class KeyHint:
 
     def _charge(self, plans: PlanBook, asked: bytes, now: int) -> Charged:
         plan = plans.plan_of(self.organization, now)
-        start, mark = charging(plan.windows)
+        start, mark = charging(plan.windows, plan.kept_retries)
         key = self.key()
         expires_at, named = key.expires_at, UNLIMITED
         ends_at = plan.until if expires_at is None else min(expires_at, plan.until)

@@ -28,6 +28,7 @@ from .admission_codec import (
     read_instant_of_answer,
     read_limited,
     read_limits,
+    read_promise,
     read_reading,
     read_request,
     read_since,
@@ -37,7 +38,7 @@ from .admission_codec import (
 from .change_counter import ChangeCounter
 from .codec import write_change
 from .hold_codec import is_of_slots, read_answer, read_moved, write_action
-from .key_names import Place, write
+from .key_names import Place, fields_of, write
 from .quota_lease_codec import NOTHING_GRANTED, read_granted, read_leases, write_lease_request
 from .transport.client import confirmed
 from .transport.commands import Call, Script, arguments, number
@@ -70,8 +71,8 @@ class Ledgers(ChangeCounter):
                 return (await self._hit(owner, windows, cost, limits, now)).reading
             case HitLeased(windows, 0, request):
                 return await self._hit(owner, windows, 1, None, now, request, since=SETTLES)
-            case HitLeased(windows, cost, request, limits):
-                return await self._hit(owner, windows, cost, limits, now, request)
+            case HitLeased(windows, cost, request, limits, holder):
+                return await self._hit(owner, windows, cost, limits, now, request, holder)
             case Peek(windows, limits):
                 return (await self._hit(owner, windows, 1, limits, now, since=PEEKS)).reading
             case Take() | Settle() | Renew() | Look():
@@ -92,20 +93,22 @@ class Ledgers(ChangeCounter):
         limits: LimitWindows | None,
         now: int | None,
         lease: LeaseRequest | None = None,
+        holder: str = "",
         *,
         since: int = NEW,
     ) -> Leased:
         """Charge windows and named limits, or read them, or settle leases: ``hit.lua``."""
         request = write_request(now, cost, inf, charging(windows).mark, since)
         asked = b"" if lease is None else write_lease_request(lease)
-        answer = await self._answer(owner, windows, limits, asked, request)
+        answer = await self._answer(owner, windows, limits, asked, request, holder)
         if answer is None:
             raise OutcomeUnknown("this hit may have been counted before")
         if limits is None:
             granted = None
             if lease is not None:
                 answer, granted = read_granted(answer, lease)
-            return Leased(read_reading(answer), granted)
+            reading = read_reading(answer)
+            return Leased(reading, granted or read_promise(answer, reading, cost, holder))
         limits = limits.at(read_instant_of_answer(answer), owner)
         if not windows:
             return Leased(read_limits(answer, limits), None)
@@ -119,18 +122,20 @@ class Ledgers(ChangeCounter):
         limits: LimitWindows | None,
         asked: bytes,
         request: bytes,
+        holder: str = "",
     ) -> bytes | None:
         """Return the answer of ``hit.lua`` to a request, for the periods of the server's clock."""
         place = self._names.place(owner)
         if limits is not None:
             limits = self._in_periods(limits, read_instant(request), owner)
         while True:
-            call = _call(place, windows, limits, asked, request)
+            call = _call(place, windows, limits, asked, request, holder)
             try:
                 answer: bytes | None = await self._ask(call, owner)
             except Split as failure:
                 request, _ = read_request(failure.call.text)
-                answer, told = await self._hit_by_parts(owner, windows, limits, asked, request)
+                parts = owner, windows, limits, asked, request, holder
+                answer, told = await self._hit_by_parts(*parts)
                 return answer and answer + told
             if limits is None or answer is None or answer[0] != ANOTHER_PERIOD:
                 return answer
@@ -143,6 +148,7 @@ class Ledgers(ChangeCounter):
         limits: LimitWindows | None,
         asked: bytes,
         request: bytes,
+        holder: str,
     ) -> tuple[bytes | None, bytes]:
         """Do the work of ``hit.lua`` one Redis key at a time: leases are settled, and none granted.
 
@@ -157,7 +163,7 @@ class Ledgers(ChangeCounter):
             await self._answer(owner, windows, None, asked, instead(request, SETTLES))
         if limits is None:
             told = NOTHING_GRANTED if asked else b""
-            return await self._answer(owner, windows, None, b"", request), told
+            return await self._answer(owner, windows, None, b"", request, holder), told
         alone = await self._answer(owner, (), limits, b"", reads)
         assert alone is not None, "only a charge of windows has an unknown outcome"
         charges = alone[0] == ADMITTED and request != reads
@@ -217,6 +223,7 @@ def _call(
     limits: LimitWindows | None,
     asked: bytes,
     request: bytes,
+    holder: str,
 ) -> Call:
     """Return a call of ``hit.lua``.
 
@@ -227,9 +234,11 @@ def _call(
     if limits is not None:
         names.append(place.limits)
         size, named = 5 + len(limits.fields), limiting(limits)
+    elif holder:
+        size, named = 5, arguments(fields_of(holder)[0])
     if asked or named:
         size, named = size + 1, arguments(asked) + named
     begun = _HIT.start(size + len(names)) + arguments(b"%d" % len(names), *names)
-    text = b"".join((begun, named, charging(windows).start, request))
+    text = b"".join((begun, named, charging(windows, bool(holder)).start, request))
     reads = read_since(request) < NEW
     return Call(place.slot, text, _HIT, bool(windows) or reads, bool(windows) and not reads)

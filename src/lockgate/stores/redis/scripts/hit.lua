@@ -10,7 +10,7 @@
 
 local KEYS, ARGV = KEYS, ARGV -- Reading a global takes longer.
 local windows, limits, at = KEYS[1], KEYS[2], 1
-if ARGV[3] and not limits then
+if ARGV[4] and not limits then
   windows, limits = nil, KEYS[1]
 end
 

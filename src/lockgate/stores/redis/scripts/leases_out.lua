@@ -8,12 +8,15 @@ local function leases_out(windows)
   if tag % 256 < LEASED then
     return
   end
-  if tag % 256 > LEASED + FORMAT + WIDE then
+  if tag % PROMISED > FORMAT + WIDE then
     error('window state of format ' .. tag)
   end
   local from = HEADS + HEAD * math.floor(tag / 256)
   for after = HEADS + HEAD, from, HEAD do
     from = from + struct.unpack('<d', kept, after - 8)
+  end
+  if tag % LEASED >= PROMISED then
+    from = from + 8 + struct.unpack('<d', kept, from)
   end
   return string.sub(kept, from), tag
 end

@@ -10,16 +10,17 @@
 --   of each window: the total when it was empty, its oldest hit, the first hit of its newest cell, the
 --     total before that one, and the bytes of its older cells;
 --   these cells, oldest first;
+--   the promises (promises.lua), if there are any;
 --   and the quota leases that are out or ended lately (lockgate/core/quota_leases.py), if there are any:
 --   of each its id, units, deadline and span, in the order of their grants.
 -- The fast path holds beside the leases that are out, until the first of them ends: what remains is less
--- their units. A release that knows no leases finds an unknown tag while there are any.
+-- their units; and never beside promises. A release that knows neither finds an unknown tag while there are any.
 -- Instants in cells and beside ids are kept modulo 2^40 microseconds (12 days). All else are whole
 -- numbers up to 2^53, which doubles hold exactly.
 --
 -- Takes windows, the name of the string; plan, which is span, limit (infinite if there is none) and grain of
--- each window, packed, then the milliseconds that the state is kept, then the request; and the locals of
--- request.lua and charge.lua.
+-- each window, packed, then the milliseconds that the state is kept, then k if a refusal keeps units (D47), then the
+-- request; and the locals of request.lua and charge.lua.
 --
 -- Leaves reading and heads, with nil for reading if the request was sent before and may have been charged then
 -- (D33); charged; repeated; and granted, the units of the lease that was granted.
@@ -27,7 +28,8 @@
 -- better; with it an admission takes 3 to 6 % more instructions of the server (callgrind; see
 -- docs/design/archive/0010-redis-admission-is-one-script.md).
 
--- The tag: FORMAT, WIDE more where counts take 7 bytes, LEASED more with leases, and 256 a window.
+-- The tag: FORMAT, WIDE more where counts take 7 bytes, PROMISED more with promises, LEASED more with leases, and 256
+-- a window.
 -- include: window_state.lua
 local LAST_ID = HEADS - ID
 local FULL, AGE = 63, 2 ^ 40
@@ -60,10 +62,17 @@ then
   heads = cut(kept, HEADS)
 else
   local life = cut(plan, 24 * number + 1, -REQUEST - 1)
-  local cell, size, flag = '<I5I3', 8, 0
+  local cell, size, flag, tail, holder = '<I5I3', 8, 0, '', nil
+  if cut(life, -1) == 'k' then
+    life = cut(life, 1, -2) + 1500 -- The last promise ends so long after its window, in milliseconds.
+    holder = not limits and since >= 0 and (at == 1 and ARGV[2] or ARGV[1])
+  end
   if tag ~= FORMAT + 256 * number then
     if tag % 256 >= LEASED then
       tag, flag = tag - LEASED, LEASED
+    end
+    if tag % LEASED >= PROMISED then
+      tag, tail = tag - PROMISED, nil
     end
     if tag == FORMAT + WIDE + 256 * number then
       cell, size = '<I5I7', 12
@@ -98,19 +107,36 @@ else
   if flag > 0 or asked then
     -- include: quota_leases.lua
   end
-  if flag > 0 then
+  -- The promises; the units that fit beside them at present, once they are known; the index of the window in which
+  -- the fewest do.
+  local list, room, least
+  local lasting, packed_promises, take_due, room_at, promised
+  if not tail then
+    -- include: promises.lua
+  end
+  if flag > 0 or not tail then
     local from = 1
     for index = 1, number do
       from = from + read('<d', kept, HEADS + HEAD * index - 8)
     end
     local stored = cut(cells, from)
     cells = cut(cells, 1, from - 1)
-    leases, late, holders, out, first_end, longest = current_leases(stored, asked, now)
-    is_changed = leases ~= stored
-    if leases == '' then
-      flag = 0
-    else
-      life = life + math.ceil(longest / 1000)
+    if not tail then
+      local bytes = 8 + read('<d', stored)
+      tail, stored = cut(stored, 1, bytes), cut(stored, bytes + 1)
+      list = lasting(cut(tail, 9), now)
+      if not list[1] then
+        list, is_changed, tail = nil, true, since < 0 and tail or ''
+      end
+    end
+    if flag > 0 then
+      leases, late, holders, out, first_end, longest = current_leases(stored, asked, now)
+      is_changed = is_changed or leases ~= stored
+      if leases == '' then
+        flag = 0
+      else
+        life = life + math.ceil(longest / 1000)
+      end
     end
   end
 
@@ -134,6 +160,7 @@ else
       -- Rewrite the whole state: the clock has stepped back, or a number has become too large.
       -- include: join_cells.lua
       local folding, older, from, most, fits = {}, {}, 1, 0, charged and not late
+      fits = fits and (not list or room)
       local ends = math.min(last, now)
       for index = 1, number do
         local span, limit, grain = read('<ddd', plan, 24 * index - 23)
@@ -220,6 +247,21 @@ else
       end
     end
 
+    if list and not room and not rewrites and not repeated then
+      if limits or since < 0 then
+        plan =
+          room_at(now, 1, list, out, kept, cells, cell, size, last, total, plan, number, now, true)
+        room = PLENTY
+      else
+        take_due(list, holder, now, cost)
+        room, least =
+          room_at(now, 1, list, out, kept, cells, cell, size, last, total, plan, number, now)
+        room = room[1]
+        charged = charged and cost <= room
+      end
+      rewrites = charged and total + cost >= EXACT
+    end
+
     if charged and not rewrites then
       -- Unchanged heads and cells are copied in runs: head and copied say how far that has come.
       local body, head, copied, from = '', HEADS, 1, 1
@@ -284,9 +326,13 @@ else
       if charged and not rewrites then
         total = total + cost
         heads = heads .. cut(kept, head)
+        if list then
+          remaining, tail = math.min(remaining, room - cost), packed_promises(list)
+          joins = tail == '' and joins or 0
+        end
         reading =
           write('<Bi8i8i8bbi8i8', ADMITTED, now, remaining, reset, tightest, -1, 0, total)
-        if asked and not limits then
+        if asked and not limits and tail == '' then
           local name, units, lasts = read('<c8dd', asked)
           granted = granted_units(units, plan, number, heads, total, leases, holders, out)
           if granted then
@@ -295,11 +341,12 @@ else
             life = life + math.max(0, math.ceil((lasts - longest) / 1000))
           end
         end
+        tag = tag + flag + (tail == '' and 0 or PROMISED)
         local front = write(
-          '<ddbc8I2di8dI5',
-          joins, reset, tightest, mark, tag + flag, now, total, remaining, now % AGE
+          '<ddbc8I2di8dI5', joins, reset, tightest, mark, tag, now, total, remaining, now % AGE
         ) .. id .. cut(kept, IDS, LAST_ID - 1)
-        call('SET', windows, front .. heads .. body .. cut(cells, copied) .. leases, 'PX', life)
+        body = body .. cut(cells, copied) .. tail
+        call('SET', windows, front .. heads .. body .. leases, 'PX', life)
       end
     end
   until not rewrites
@@ -346,17 +393,37 @@ else
       from = till
     end
     local verdict = refused_by < 0 and ADMITTED or LIMITED
+    local told = verdict
+    if holder and not list and not repeated then
+      -- include: promises.lua
+      list, room = {}, remaining
+    end
+    if list and not repeated and since >= 0 then
+      if room < cost then
+        local is_promised
+        refused_by = refused_by < 0 and least or refused_by
+        remaining, verdict = math.max(0, math.min(remaining, room)), LIMITED
+        longest, reset, is_promised = promised(
+          list, holder, longest, reset, refused_by,
+          out, kept, cells, cell, size, last, total, plan, number, now, cost
+        )
+        told = is_promised and PROMISED_UNITS or LIMITED
+      end
+      local packed = packed_promises(list)
+      is_changed, tail = is_changed or packed ~= tail, packed
+    end
     if (barred or verdict == LIMITED) and not repeated and first_end < reset then
       reset = first_end -- The units of a lease may come back then.
     end
     reading =
-      write('<Bi8i8i8bbi8i8', verdict, now, remaining, reset, tightest, refused_by, longest, total)
+      write('<Bi8i8i8bbi8i8', told, now, remaining, reset, tightest, refused_by, longest, total)
     if unmoved then
       kept, cells, tag = unpack(unmoved)
     end
     if ((back and not unmoved) or is_changed) and since ~= PEEKS and not repeated then
-      kept = string.rep('\0', TAG - 1) .. write('<I2', tag + flag) .. cut(kept, TAG + 2)
-      call('SET', windows, kept .. cells .. leases, 'PX', life)
+      tag = tag + flag + (tail == '' and 0 or PROMISED)
+      kept = string.rep('\0', TAG - 1) .. write('<I2', tag) .. cut(kept, TAG + 2)
+      call('SET', windows, kept .. cells .. tail .. leases, 'PX', life)
     end
   end
 end
