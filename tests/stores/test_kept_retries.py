@@ -16,6 +16,7 @@ from lockgate import ConfigurationError, Gate, MemoryStore, Plan, PlanBook, Stor
 from lockgate.core.ledger import Hit, HitLeased, Leased, Reset
 from lockgate.errors import RateLimitExceeded
 from lockgate.options import StoreOptions
+from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.key_value.store import RecordStore
 from lockgate.testing.clock import HandClock
 from tests.promise_machine import PromiseMachine
@@ -33,6 +34,7 @@ STORES: dict[str, Callable[[], Store]] = {
     **{kind: backend.open for kind, backend in BACKENDS.items()},
     "redis": partial(opened, "single"),
     "cluster": partial(opened, "cluster"),
+    "pair": lambda: CachedStore(BACKENDS["sqlite"].open(), opened("single")),
 }
 
 
@@ -46,7 +48,7 @@ def servers(shared_servers: None) -> Iterator[None]:
 class Bench:
     """A gate with a store, a clock of the test, and a loop of its own."""
 
-    def __init__(self, store: Store, plan: Plan = KEPT) -> None:
+    def __init__(self, store: Store, plan: Plan = KEPT, lease: float | None = None) -> None:
         self.clock = HandClock()
         self.runner = asyncio.Runner()
         self.store = store
@@ -54,7 +56,7 @@ class Bench:
             store,
             brand="acme",
             plans=PlanBook([plan]),
-            store_options=StoreOptions(clock=self.clock),
+            store_options=StoreOptions(clock=self.clock, lease=lease),
         )
         self.keys: dict[str, str] = {}
 
@@ -84,8 +86,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Bench]]:
     """Return a function that opens a bench on a store of each kind."""
     made: list[Bench] = []
 
-    def bench(plan: Plan = KEPT) -> Bench:
-        made.append(Bench(STORES[request.param](), plan))
+    def bench(plan: Plan = KEPT, lease: float | None = None) -> Bench:
+        made.append(Bench(STORES[request.param](), plan, lease))
         return made[-1]
 
     yield bench
@@ -197,3 +199,20 @@ def test_any_calls_keep_every_promise_P1_to_P4(kind: str, is_exact: bool) -> Non
             run_state_machine_as_test(Machine, settings=few)
         finally:
             runner.run(Machine.store.close())
+
+
+def test_kept_retries_go_with_quota_leases_H5(make: Callable[..., Bench]) -> None:
+    bench = make(Plan("kept", rpm=600, kept_retries=True), lease=1)
+    admitted = 0
+    for _ in range(1400):
+        admitted += bench.call("busy") == 0
+        bench.clock.move(0.01)
+    assert admitted == 600
+    bench.clock.move(2)
+    told = [bench.call(name) for name in "abc"]
+    assert told == sorted(told)
+    for name, seconds in zip("abc", told, strict=True):
+        at = bench.clock.now
+        bench.clock.move(seconds)
+        assert bench.call(name) == 0
+        bench.clock.now = at

@@ -25,6 +25,7 @@ from . import (
     mutants_of_lost_replies,  # noqa: F401
     mutants_of_many,  # noqa: F401
     mutants_of_names,  # noqa: F401
+    mutants_of_promises,  # noqa: F401
     mutants_of_quota_leases,  # noqa: F401
     mutants_of_resets,  # noqa: F401
     mutants_of_rows,  # noqa: F401

@@ -36,7 +36,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final, TypeVar
 
 from ..core.key_format import Token
-from ..core.ledger import Action, HitLeased
+from ..core.ledger import Action, Hit, HitLeased
 from ..core.limits import Limit
 from ..core.plans import PlanBook
 from ..core.quota_leases import LeaseRequest
@@ -48,7 +48,6 @@ from .answers import (
     StoreWarning,
     Usage,
     Verdict,
-    holder_of,
     limits_of,
     refusal_of,
 )
@@ -187,8 +186,12 @@ class Store(Directory, WindowStore):
             return refusal or UNKNOWN
         plan = plans.plan_of(await self.organization(key.organization), at)
         named = limits_of(limits, plan, key, at)
-        hit = HitLeased(plan.windows, cost, None, named, holder_of(key, plan))
-        reading, promise = await self.charge(key.organization, hit, now)
+        promise = None
+        if plan.kept_retries:
+            kept = HitLeased(plan.windows, cost, None, named, key.id)
+            reading, promise = await self.charge(key.organization, kept, now)
+        else:
+            reading = await self.charge(key.organization, Hit(plan.windows, cost, named), now)
         named = named and named.at(reading.now, key.organization)
         if not reading.allowed:
             return Admission(Verdict.LIMITED, key, plan, reading, named, promise)

@@ -37,6 +37,14 @@ GUARANTEES: Final[Mapping[str, str]] = {
     "H5": "A lease is granted with an admission by the plan's windows alone, of at most one unit "
     "in fifty of each limit and half of its holder's share; a refusal beside leases holds until "
     "the first of them ends.",
+    # Promises
+    "P1": "No window has more than its limit, whatever is promised.",
+    "P2": "A refusal that promises units names a whole second; a call of its key that returns then "
+    "or within a second and a half is admitted whatever others do; a promise serves one call.",
+    "P3": "A call is refused only if its cost does not fit beside all that is promised; reading "
+    "says what is left.",
+    "P4": "An organization has at most 256 promises, of together at most its smallest limit, and "
+    "a key no more than are left; each is gone a second and a half after its second.",
     # Keys
     "K1": "A key is accepted if and only if its digest matches a row neither revoked nor expired, "
     "whose seal, where keys are made with peppers, is that of its fields, and whose allow-list, "

@@ -108,7 +108,7 @@ def _of_admission(expected: Admission, got: object) -> str:
     if limits != expected.limits:
         return "W9"
     if lease != expected.lease:
-        return "H5"
+        return "H5" if verdict is Verdict.ADMITTED else "P2"
     return _of_key(expected.key, key) if expected.key and key else "K6"
 
 

@@ -89,6 +89,9 @@ LIMITS: Final = st.lists(
     unique_by=lambda limit: limit.name,
 ).map(tuple)
 OF_PLANS: Final = Limit("plan", "5/minute"), Limit("each", "3/hour", by="key")
+PATIENT_PLANS: Final = PlanBook(
+    [replace(plan, kept_retries=True) for plan in (NARROW, EXACT, COARSE)], default="narrow"
+)
 LIMITED_PLANS: Final = PlanBook(
     [replace(plan, limits=OF_PLANS) for plan in (NARROW, EXACT, OPEN)], default="narrow"
 )
@@ -524,7 +527,7 @@ class StoreMachine(RuleBasedStateMachine):
         cost=st.integers(1, 3),
         times=st.integers(1, 3),
         limits=st.just(()) | LIMITS,
-        plans=st.sampled_from([PLANS, LIMITED_PLANS]),
+        plans=st.sampled_from([PLANS, LIMITED_PLANS, PATIENT_PLANS]),
     )
     def admit_limited(
         self, which: int, cost: int, times: int, limits: tuple[Limit, ...], plans: PlanBook
@@ -544,7 +547,7 @@ class StoreMachine(RuleBasedStateMachine):
         span=st.sampled_from([SECOND // 10, SECOND, 2 * SECOND]),
         settled=st.none() | WHICH,
         used=USED,
-        plans=st.sampled_from([PLANS, BUSY, LIMITED_PLANS]),
+        plans=st.sampled_from([PLANS, BUSY, LIMITED_PLANS, PATIENT_PLANS]),
     )
     def admit_leased(
         self,

@@ -576,3 +576,65 @@ async def test_g4_one_deadline_holds_for_all_that_a_request_asks(
         "freshness": pytest.approx(UNHURRIED * 0.6),
         "admit": pytest.approx(UNHURRIED * 0.4),
     }
+
+
+PATIENT = PlanBook([Plan("kept", 4, kept_retries=True)], custom=(), default="kept")
+
+
+async def refused(bench: Bench, key: int) -> Admission:
+    admission = await bench.here.admit(token_of(bench.made[key]), 1, PATIENT)
+    assert admission.verdict is Verdict.LIMITED
+    return admission
+
+
+async def kept(in_a_task: bool) -> Bench:
+    """Return a bench with a full minute of a plan that keeps retries."""
+    bench = Bench(in_a_task=in_a_task)
+    for made in bench.made:
+        await bench.store.insert(draft_of(made), None)
+    for _ in range(4):
+        await bench.here.admit(token_of(bench.made[0]), 1, PATIENT)
+        bench.later(5)
+    bench.store.asked.clear()
+    return bench
+
+
+async def test_a_refusal_with_a_promise_is_not_repeated_P2(in_a_task: bool) -> None:
+    bench = await kept(in_a_task)
+    for calls in (1, 2):
+        assert (await refused(bench, 0)).lease is not None
+        assert bench.store.asked["admit"] == calls
+
+
+async def test_a_refusal_without_a_promise_is_repeated_to_its_key_for_a_second_P2(
+    in_a_task: bool,
+) -> None:
+    bench = await kept(in_a_task)
+    for _ in range(2):
+        await refused(bench, 0)
+    assert (await refused(bench, 0)).lease is None
+    bench.store.asked.clear()
+    for _ in range(9):
+        bench.later(0.1)
+        await refused(bench, 0)
+    assert bench.store.asked["admit"] == 0
+    assert (await refused(bench, 1)).lease is not None
+    assert bench.store.asked["admit"] == 1, "another key gets a second of its own"
+    bench.later(0.11)
+    await refused(bench, 0)
+    assert bench.store.asked["admit"] == 2
+
+
+async def test_no_refusal_is_repeated_when_a_promise_of_its_key_starts_P2(in_a_task: bool) -> None:
+    bench = await kept(in_a_task)
+    for _ in range(2):
+        await refused(bench, 0)
+    bench.later(39.5)
+    assert (await refused(bench, 0)).lease is None
+    bench.store.asked.clear()
+    bench.later(0.4)
+    await refused(bench, 0)
+    assert bench.store.asked["admit"] == 0
+    bench.later(0.1)
+    admission = await bench.here.admit(token_of(bench.made[0]), 1, PATIENT)
+    assert admission.verdict is Verdict.ADMITTED

@@ -77,7 +77,7 @@ class Admissions(Ledgers):
     _losses: LossReport
     _is_cluster: bool
 
-    async def admit(  # noqa: PLR0912 - each further coroutine costs a microsecond
+    async def admit(  # noqa: PLR0912, PLR0915 - each further coroutine costs a microsecond
         self,
         token: Token,
         cost: int,

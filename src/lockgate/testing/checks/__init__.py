@@ -19,6 +19,7 @@ from . import (
     lost,
     many,
     pages,
+    promises,
     quota_leases,
     rows,
     slots,
@@ -53,6 +54,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *limits.CHECKS,
     *holds.CHECKS,
     *quota_leases.CHECKS,
+    *promises.CHECKS,
 )
 
 __all__ = [
