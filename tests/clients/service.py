@@ -47,6 +47,11 @@ _MESSAGE: Final = {
 _ANSWERS: Final[Mapping[str, object]] = {CHAT: _COMPLETION, MESSAGES: _MESSAGE, PLAIN: []}
 
 
+def answer_of(path: str) -> object:
+    """Return the body of an admitted call."""
+    return _ANSWERS[path]
+
+
 class Refused(NamedTuple):
     """One kind of refusal."""
 
@@ -131,7 +136,7 @@ class Service:
         await self._guarded(scope, receive, send)
 
     async def _answer(self, request: Request) -> JSONResponse:
-        return JSONResponse(_ANSWERS[request.url.path])
+        return JSONResponse(answer_of(request.url.path))
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,10 +28,11 @@ from lockgate.core.digests import Digest
 from lockgate.core.leases import TO_LIST, lease_of, leases_of, to_acquire, to_release, to_renew
 from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
-from lockgate.core.timestamps import MINUTE
+from lockgate.core.promises import GRACE
+from lockgate.core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.answers import OutcomeUnknown, StoreError, Usage
+from lockgate.stores.answers import OutcomeUnknown, StoreError, Usage, Verdict
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.redis.rows import _COMMIT, _REMOVE_UNUSED
 from lockgate.stores.redis.transport.commands import Call
@@ -105,6 +108,64 @@ def test_d33_a_request_whose_reply_is_lost_gets_its_first_verdict(
     proxied: tuple[Proxy, RedisStore],
 ) -> None:
     cut_replies(*proxied, 200)
+
+
+_PROMISED = 64
+"""Of the tag of an organization's windows: promises follow them."""
+PATIENT = PlanBook([Plan("kept", 3, kept_retries=True)], custom=())
+
+
+def test_lost_replies_leave_no_promise_longer_and_spend_none_twice_P4(
+    proxied: tuple[Proxy, RedisStore],
+) -> None:
+    proxy, store = proxied
+    made = [new_key() for _ in range(3)]
+    for key in made:
+        run(store.insert(draft_of(key), None))
+        run(store.admit(token_of(key), 1, PATIENT, NOW))
+    name = store._names.place("org_1").windows
+    with server("single").client() as client:
+        proxy.cut_at = b"EVALSHA"
+        refused = run(store.admit(token_of(made[0]), 1, PATIENT, NOW + SECOND))
+        assert refused.lease is not None
+        assert client.getrange(name, 25, 25)[0] & _PROMISED
+        proxy.cut_at = b"EVALSHA"
+        admitted = run(store.admit(token_of(made[0]), 1, PATIENT, NOW + MINUTE))
+        assert admitted.verdict is Verdict.ADMITTED
+        assert admitted.reading is not None
+        assert admitted.reading.used[0] == 1
+        assert proxy.cuts == 2
+        # The refusal was made twice: its other promise lapses by itself.
+        readings = [
+            run(store.charge("org_1", Hit(PATIENT.default.windows, 2), NOW + MINUTE + later))
+            for later in (GRACE - 1, GRACE)
+        ]
+        assert [reading.allowed for reading in readings] == [False, True]
+        assert not client.getrange(name, 25, 25)[0] & _PROMISED
+        assert client.pttl(name) <= 2 * DAY // MILLISECOND
+
+
+def test_a_killed_process_leaves_no_promise_longer_than_its_grace_P4() -> None:
+    url, prefix, key = server("single").url(), f"killed{os.getpid()}", new_key()
+    store = RedisStore(url, prefix=prefix)
+    run(store.insert(draft_of(key), None))
+    run(store.admit(token_of(key), 3, PATIENT, NOW))
+    code = (
+        "import os, signal, sys; from lockgate import run;"
+        "from tests.stores.making import FORMAT, NOW;"
+        "from tests.stores.redis.test_faults import PATIENT, RedisStore, SECOND;"
+        "store = RedisStore(sys.argv[1], prefix=sys.argv[2]);"
+        "token = FORMAT.read([sys.argv[3].encode()]);"
+        "assert run(store.admit(token, 1, PATIENT, NOW + SECOND)).lease;"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    asked = [sys.executable, "-c", code, url, prefix, f"Bearer {key.text}"]
+    assert subprocess.run(asked, check=False).returncode == -signal.SIGKILL
+    windows = PATIENT.default.windows
+    for later, allowed in ((GRACE - 1, False), (GRACE, True)):
+        reading = run(store.charge("org_1", Hit(windows, 3), NOW + MINUTE + later))
+        assert reading.allowed is allowed
+    run(store.close())
 
 
 @pytest.mark.campaign

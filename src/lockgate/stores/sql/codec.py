@@ -112,7 +112,9 @@ def write_state(state: State, leases: QuotaLeases = (), promises: Reservations =
     release that does not know them refuses the organization's requests until they have ended.
     With promises a third one, in which the number of leases precedes these, and promises follow.
     """
-    format = _PROMISED if promises else _LEASED if leases else _FORMAT
+    format = _FORMAT
+    if promises or leases:
+        format = _PROMISED if promises else _LEASED
     parts = [_HEAD.pack(format, len(state))]
     for used, oldest, first, last, count, older in state:
         parts += (_CELLS.pack(used, oldest, first, last, count, len(older)), older)
@@ -120,9 +122,10 @@ def write_state(state: State, leases: QuotaLeases = (), promises: Reservations =
         parts.append(_LEASES.pack(len(leases)))
     if leases:
         parts += [_LEASE.pack(bytes.fromhex(one.id), *one[1:4]) for one in leases]
-    for one in promises:
-        holder = write_id(one.owner)
-        parts += (_PROMISE.pack(*one[1:4], len(holder)), holder)
+    if promises:
+        for one in promises:
+            holder = write_id(one.owner)
+            parts += (_PROMISE.pack(*one[1:4], len(holder)), holder)
     return b"".join(parts)
 
 
@@ -136,7 +139,7 @@ def read_state(value: bytes | None) -> tuple[State, QuotaLeases, Reservations]:
     if value is None:
         return (), (), ()
     format, windows_kept = _HEAD.unpack_from(value)
-    if not _FORMAT <= format <= _PROMISED:
+    if format not in (_FORMAT, _LEASED, _PROMISED):
         raise ValueError(f"Window state has format {format}: lockgate here reads {_PROMISED}.")
     at = _HEAD.size
     state: list[Cells] = []
@@ -147,7 +150,7 @@ def read_state(value: bytes | None) -> tuple[State, QuotaLeases, Reservations]:
         at = begins + length
         state.append((used, oldest, first, last, count, value[begins:at]))
     leases: QuotaLeases = ()
-    promises: list[Reservation] = []
+    promises: Reservations = ()
     if format != _FORMAT:
         ends = len(value)
         if format == _PROMISED:
@@ -155,15 +158,21 @@ def read_state(value: bytes | None) -> tuple[State, QuotaLeases, Reservations]:
             at += _LEASES.size
         rows = _LEASE.iter_unpack(value[at:ends])
         leases = tuple(Reservation(id.hex(), *numbers) for id, *numbers in rows)
-        at = ends
-        while at < len(value):
-            units, deadline, span, length = _PROMISE.unpack_from(value, at)
-            begins = at + _PROMISE.size
-            at = begins + length
-            promises.append(Reservation("", units, deadline, span, read_id(value[begins:at])))
+        promises, at = _read_promises(value, ends)
     if at != len(value):
         raise ValueError(f"Window state ends at {len(value)} instead of {at}.")
-    return tuple(state), leases, tuple(promises)
+    return tuple(state), leases, promises
+
+
+def _read_promises(value: bytes, at: int) -> tuple[Reservations, int]:
+    """Decode the promises from a place to the end of a state; return them and where they end."""
+    promises: list[Reservation] = []
+    while at < len(value):
+        units, deadline, span, length = _PROMISE.unpack_from(value, at)
+        begins = at + _PROMISE.size
+        at = begins + length
+        promises.append(Reservation("", units, deadline, span, read_id(value[begins:at])))
+    return tuple(promises), at
 
 
 def idle_day(until: int) -> int:
