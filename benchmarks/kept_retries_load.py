@@ -30,7 +30,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import anthropic
-import httpx
 import openai
 import urllib3
 import uvicorn
@@ -137,14 +136,14 @@ def serve(url: str, load: Load, listener: socket, pipe: Connection) -> None:
     pipe.send(admitted)
 
 
-async def by_openai(base: str, key: str, http: httpx.AsyncClient) -> None:
+async def by_openai(base: str, key: str, http: Any) -> None:
     client = openai.AsyncOpenAI(
         api_key=key, base_url=base + "/v1", http_client=http, max_retries=RETRIES
     )
     await client.chat.completions.create(model="m", messages=[_MESSAGE])
 
 
-async def by_anthropic(base: str, key: str, http: httpx.AsyncClient) -> None:
+async def by_anthropic(base: str, key: str, http: Any) -> None:
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=base + "/anthropic", http_client=http, max_retries=RETRIES
     )
@@ -168,7 +167,7 @@ async def call(
     number: int,
     base: str,
     key: str,
-    http: httpx.AsyncClient,
+    http: Any,
     pool: urllib3.PoolManager,
     refusals: Counter[str],
 ) -> bool:
@@ -196,13 +195,13 @@ async def calling(
     start, done, refusals = monotonic(), list[Done](), Counter[str]()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(len(keys)))
 
-    async def count(response: httpx.Response) -> None:
+    async def count(response: Any) -> None:
         if response.status_code == 429:
             headers = response.request.headers
             named = headers.get("x-api-key") or headers["authorization"].removeprefix("Bearer ")
             refusals[named] += 1
 
-    async def caller(number: int, plan: str, key: str, http: httpx.AsyncClient) -> None:
+    async def caller(number: int, plan: str, key: str, http: Any) -> None:
         chance, base = Random(number), bases[number % len(bases)]
         await asyncio.sleep(chance.random() * load.think)
         while monotonic() - start < until:
@@ -212,14 +211,18 @@ async def calling(
             done.append(Done(plan, begun - start, took, refusals[key], not admitted))
             await asyncio.sleep(chance.expovariate(1 / load.think))
 
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
-    hooks = {"response": [count]}
-    pool = urllib3.PoolManager(maxsize=len(keys))
-    async with httpx.AsyncClient(event_hooks=hooks, timeout=60, limits=limits) as http:
-        tasks = [asyncio.create_task(caller(*one, http)) for one in keys]
-        _, late = await asyncio.wait(tasks, timeout=until + 1)
+    pool, settings = urllib3.PoolManager(maxsize=len(keys)), {"event_hooks": {"response": [count]}}
+    async with (
+        openai.DefaultAsyncHttpxClient(**settings) as of_openai,
+        anthropic.DefaultAsyncHttpxClient(**settings) as of_anthropic,
+    ):
+        https = of_openai, of_anthropic, None
+        tasks = [asyncio.create_task(caller(*one, https[one[0] % 3])) for one in keys]
+        ended, late = await asyncio.wait(tasks, timeout=until + 1)
         for task in late:
             task.cancel()
+        for task in ended:
+            task.result()
     return done
 
 
