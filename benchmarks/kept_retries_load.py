@@ -176,7 +176,7 @@ async def call(
         sdk = by_openai if number % 3 == 0 else by_anthropic
         try:
             await sdk(base, key, http)
-        except (openai.RateLimitError, anthropic.RateLimitError):
+        except (openai.APIError, anthropic.APIError):
             return False
         return True
     loop = asyncio.get_running_loop()
