@@ -116,12 +116,17 @@ def test_the_decorator_names_scope_and_cost(client: FlaskClient, gate: Gate) -> 
     assert code(refused) == "429 RATE_LIMIT_EXCEEDED"
 
 
-def test_refusals_of_the_router_and_the_views_have_the_error_form(
-    client: FlaskClient, gate: Gate
-) -> None:
+def test_refusals_of_the_views_have_the_error_form_D50(client: FlaskClient, gate: Gate) -> None:
     key = bearer(gate)
-    assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
     assert code(client.get("/missing", headers=key)) == "404 NOT_FOUND"
+    assert client.get("/nowhere", headers=key).mimetype == "text/html"
+
+
+def test_the_errors_of_the_router_take_the_error_form_where_asked_D50(gate: Gate) -> None:
+    app = Flask("service")
+    app.add_url_rule("/whoami", view_func=lambda: "", endpoint="whoami")
+    client, key = protect(app, gate, errors="lockgate").test_client(), bearer(gate)
+    assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
     wrong = client.put("/whoami", headers=key)
     assert code(wrong) == "405 METHOD_NOT_ALLOWED"
     assert wrong.headers["Allow"] == "GET, HEAD, OPTIONS"

@@ -30,7 +30,7 @@ from .web.operations.openapi import (
 )
 from .web.operations.operation import Endpoint
 from .web.operations.table import endpoints_of
-from .web.protection import EXTENSION, audit, combined_rules
+from .web.protection import EXTENSION, ErrorForm, audit, combined_rules
 from .web.requirements import admitted, declare
 from .web.shadow import Shadow
 
@@ -81,13 +81,14 @@ def protect(
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
+    errors: ErrorForm = "framework",
     docs: bool = True,
 ) -> App:
     """Put a gate before a FastAPI application: every path, closed by default.
 
-    As :func:`lockgate.starlette.protect`. What FastAPI finds wrong with a request is answered with
-    400 ``VALIDATION_ERROR``, unless the application has its own handler, and the OpenAPI
-    document tells what each operation requires and how it is refused.
+    As :func:`lockgate.starlette.protect`; the OpenAPI document tells what each operation requires
+    and how it is refused. In lockgate's form, what FastAPI finds wrong with a request is 400
+    ``VALIDATION_ERROR``. The application's own handlers stay.
 
     Args:
         app: the application.
@@ -99,6 +100,8 @@ def protect(
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        errors: the form of the application's own 404 and 405, and of invalid requests:
+            ``framework`` or ``lockgate`` (D50).
         docs: whether the OpenAPI document and its pages need no key, where no rule matches their
             path (D31).
 
@@ -110,6 +113,7 @@ def protect(
             block the event loop, or the application has a gate or serves requests already.
     """
     combined = combined_rules(app, gate, public, rules)
+    handlers = starlette.chosen_handlers(cast(Any, error_handlers), errors)
     starlette.check_application(app, FastAPI)
     if docs:
         combined |= {f"GET {path}": PUBLIC for path in _undecided_pages(app, combined)}
@@ -118,10 +122,10 @@ def protect(
         own = len(routes)
         app.include_router(operations(gate))  # As one route, or by older versions each.
         routes[:] = [*routes[own:], *routes[:own]]  # Before any route for every path.
-    for kind, handler in list(app.exception_handlers.items()):
-        if handler in _DEFAULTS:
-            app.exception_handlers[kind] = error_handlers[kind]
-    starlette.install(app, gate, combined, error_handlers, host=host, strict=strict, shadow=shadow)
+    for kind, handler in handlers.items():
+        if app.exception_handlers.get(kind) in _DEFAULTS:
+            app.exception_handlers[kind] = cast(_Handler, handler)
+    starlette.install(app, gate, combined, handlers, host=host, strict=strict, shadow=shadow)
     _extend_document(app)
     return app
 
@@ -262,7 +266,8 @@ def _extend_document(app: FastAPI) -> None:
         if document is not extended:
             audit(app)  # The endpoints of routes that were added since are known.
             guard = getattr(app.state, EXTENSION).guard
-            add_access(document, guard.book, guard.gate)
+            replaces = app.exception_handlers.get(RequestValidationError) is _invalid
+            add_access(document, guard.book, guard.gate, replaces_invalid=replaces)
             extended = document
         return document
 

@@ -25,7 +25,7 @@ from .web.entry import entry_in, gate_in
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Endpoint, ReadBody
 from .web.operations.table import endpoints, refused
-from .web.protection import EXTENSION, audit, combined_rules
+from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, is_lockgates
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.wsgi_request import WsgiRequest, body_reader, unreadable
@@ -57,13 +57,13 @@ def protect(
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
+    errors: ErrorForm = "framework",
 ) -> App:
     """Put a gate before a Flask application: every path, closed by default.
 
     Views find the caller as ``flask.g.principal`` (a :class:`~lockgate.Principal`; None on public
-    routes), and may raise any :class:`~lockgate.errors.Refusal`. The router's 404 and 405 are
-    answered as lockgate answers them; an application with its own pages registers their handlers
-    after this call. A gate with sessions also serves lockgate's own operations.
+    routes), and may raise any :class:`~lockgate.errors.Refusal`. A gate with sessions also
+    serves lockgate's own operations.
 
     Args:
         app: the application; routes may be added before the call, or after it where it is not
@@ -76,6 +76,8 @@ def protect(
         strict: raise while the audit finds anything: a route that no rule names, a rule that names
             no route. Protect the application once it has all its routes.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        errors: the form of the application's own 404 and 405:
+            ``framework`` or ``lockgate`` (D50).
 
     Returns:
         The application itself.
@@ -86,6 +88,7 @@ def protect(
             something. Routes that are added later are audited with the first request.
     """
     combined = combined_rules(app, gate, public, rules)
+    answers_errors = is_lockgates(errors)
     if not isinstance(app, Flask):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
         raise ConfigurationError(
             f"lockgate.flask.protect takes a Flask application, not {type(app).__name__}: take "
@@ -101,6 +104,11 @@ def protect(
     else:
         guarded.audit()  # Raises for contradictions between the rules and the routes so far.
     guarded.install()
+    if answers_errors:
+        app.register_error_handler(NoRoute, lambda _: response_to(NotFound()))
+        app.register_error_handler(
+            WrongMethod, lambda wrong: response_to(MethodNotAllowed(wrong.valid_methods or ()))
+        )
     return app
 
 
@@ -180,17 +188,13 @@ class _FlaskGate(GateMiddleware):
         self.guard.redirects = partial(only_redirects, app)
 
     def install(self) -> None:
-        """Put this gate before the application; answer refusals, and the router's 404 and 405."""
+        """Put this gate before the application, and have it answer refusals."""
         app = self._flask
         app.extensions[EXTENSION] = self
         app.wsgi_app = self  # type: ignore[method-assign]
         # Before any function that the application has put there: one of them may answer.
         app.before_request_funcs.setdefault(None, []).insert(0, self.check)
         app.register_error_handler(Refusal, response_to)
-        app.register_error_handler(NoRoute, lambda _: response_to(NotFound()))
-        app.register_error_handler(
-            WrongMethod, lambda wrong: response_to(MethodNotAllowed(wrong.valid_methods or ()))
-        )
 
     def report(self) -> None:
         """Audit the routes, as for other applications; warn of refusals that go untraced."""

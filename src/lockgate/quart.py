@@ -27,7 +27,7 @@ from .web.guard import PREFLIGHT, Guard
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
-from .web.protection import EXTENSION, audit, combined_rules
+from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, is_lockgates
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text
@@ -66,6 +66,7 @@ def protect(
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
+    errors: ErrorForm = "framework",
 ) -> App:
     """Put a gate before a Quart application: every path, closed by default.
 
@@ -83,6 +84,8 @@ def protect(
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        errors: the form of the application's own 404 and 405:
+            ``framework`` or ``lockgate`` (D50).
 
     Returns:
         The application itself.
@@ -92,6 +95,7 @@ def protect(
             block the event loop, or the application has a gate already.
     """
     combined = combined_rules(app, gate, public, rules)
+    answers_errors = is_lockgates(errors)
     if not isinstance(app, Quart):  # pyright: ignore[reportUnnecessaryIsInstance] - from a caller
         raise ConfigurationError(
             f"lockgate.quart.protect takes a Quart application, not {type(app).__name__}: take "
@@ -119,8 +123,9 @@ def protect(
         0, partial(_check_websocket, app, guarded.guard)
     )
     app.register_error_handler(Refusal, _answer)
-    app.register_error_handler(404, lambda _: _answer(NotFound()))
-    app.register_error_handler(405, _wrong_method)
+    if answers_errors:
+        app.register_error_handler(404, lambda _: _answer(NotFound()))
+        app.register_error_handler(405, _wrong_method)
     return app
 
 

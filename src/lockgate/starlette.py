@@ -22,7 +22,7 @@ from .errors import ConfigurationError, Refusal
 from .gate import Gate
 from .principal import Caller
 from .web.disconnects import cancel_on_disconnect
-from .web.protection import EXTENSION, audit, combined_rules
+from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, is_lockgates
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
 
@@ -60,14 +60,15 @@ def protect(
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
+    errors: ErrorForm = "framework",
 ) -> App:
     """Put a gate before a Starlette application: every path, closed by default.
 
     The gate stands outside all middleware of the application but that of instrumentors, which see
-    refused requests as well. The application answers refusals and its router's 404 and 405 as
-    lockgate does, unless it has its own handlers, and serves lockgate's own operations where the
-    gate has sessions. Endpoints find the caller as ``request.state.principal``. Routes and
-    middleware may be added until the server starts.
+    refused requests as well. The application answers refusals as lockgate does, unless it has its
+    own handler, and serves lockgate's own operations where the gate has sessions. Endpoints find
+    the caller as ``request.state.principal``. Routes and middleware may be added until the server
+    starts.
 
     Args:
         app: the application.
@@ -79,6 +80,8 @@ def protect(
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        errors: the form of the application's own 404 and 405:
+            ``framework`` or ``lockgate`` (D50).
 
     Returns:
         The application itself.
@@ -88,10 +91,11 @@ def protect(
             block the event loop, or the application has a gate or serves requests already.
     """
     combined = combined_rules(app, gate, public, rules)
+    handlers = chosen_handlers(error_handlers, errors)
     check_application(app, Starlette)
     if gate.has_operations and not serves_operations(app, gate):
         app.router.routes[:0] = operations(gate)
-    install(app, gate, combined, error_handlers, host=host, strict=strict, shadow=shadow)
+    install(app, gate, combined, handlers, host=host, strict=strict, shadow=shadow)
     return app
 
 
@@ -112,6 +116,17 @@ def check_application(app: object, kind: type[Starlette]) -> None:
         raise ConfigurationError(
             "The application has served a request already: call protect() before it starts."
         )
+
+
+def chosen_handlers(
+    handlers: Mapping[Any, ExceptionHandler], errors: ErrorForm
+) -> Mapping[Any, ExceptionHandler]:
+    """Return those of lockgate's handlers that an application asks for.
+
+    Raises:
+        ConfigurationError: ``errors`` is not one of the two.
+    """
+    return handlers if is_lockgates(errors) else {Refusal: handlers[Refusal]}
 
 
 def install(

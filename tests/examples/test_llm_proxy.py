@@ -144,7 +144,7 @@ def test_a_model_takes_its_scope_and_has_its_own_limits(proxy: Proxy) -> None:
         "starter-tokens-a-month": 2,
     }
     assert proxy.ask("1", model="gpt-5").status_code == 400
-    assert proxy.ask("1", max_tokens=-1).json()["code"] == "VALIDATION_ERROR"
+    assert proxy.ask("1", max_tokens=-1).status_code == 422
     statuses = [proxy.ask("1").status_code for _ in range(12)]
     assert statuses == [200] * 10 + [429] * 2
     assert proxy.settled() == units(10, 10, 10)

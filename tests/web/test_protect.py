@@ -303,6 +303,84 @@ def test_requirements_of_a_router_and_its_endpoint_hold_together(gate: Gate) -> 
     assert ask("/v1/jobs", bearer(gate, "jobs:*", "account:*")) == (200, "90", "jobs")
 
 
+# --- the application's own errors ---------------------------------------------------------
+
+ANSWER_ERRORS = ("starlette", "fastapi", "flask", "quart")
+
+
+def answers_to_errors(served: Any, gate: Gate, framework: str) -> dict[str, tuple[int, Any]]:
+    """The status and the body of an answer for each error of the application itself."""
+    client: Any = WsgiClient(served) if framework == "flask" else TestClient(served)
+    headers = bearer(gate)
+    answers = {
+        "404": client.get("/nowhere", headers=headers),
+        "405": client.put("/late", headers=headers),
+    }
+    if framework == "fastapi":
+        answers["422"] = client.get("/numbers/x", headers=headers)
+    return {name: (answer.status_code, answer.text) for name, answer in answers.items()}
+
+
+def with_late_routes(app: Any, framework: str) -> Any:
+    """Add a route without a rule, so that the router answers 405 and not the gate."""
+    if framework == "starlette":
+        app.router.routes.append(Route("/late", users))
+    else:
+        app.get("/late")(view_of_late)
+    if framework == "fastapi":
+        app.get("/numbers/{number}")(number_of)
+    return app
+
+
+async def view_of_late() -> dict[str, str]:
+    return {}
+
+
+def number_of(number: int) -> int:
+    return number
+
+
+@pytest.mark.parametrize("shadow", [None, "all"])
+@pytest.mark.parametrize("framework", ANSWER_ERRORS, indirect=True)
+def test_an_applications_own_errors_keep_their_form_D50(
+    framework: str, gate: Gate, shadow: Any
+) -> None:
+    adapter, make = ADAPTERS[framework]
+    bare = with_late_routes(make(), framework)
+    guarded = adapter.protect(with_late_routes(make(), framework), gate, shadow=shadow)
+    own = answers_to_errors(bare, gate, framework)
+    assert answers_to_errors(guarded, gate, framework) == own
+    assert [status for status, _ in own.values()] == [int(name) for name in own]
+
+
+@pytest.mark.parametrize("framework", ANSWER_ERRORS, indirect=True)
+def test_an_application_may_ask_for_lockgates_form_D50(framework: str, gate: Gate) -> None:
+    adapter, make = ADAPTERS[framework]
+    guarded = adapter.protect(with_late_routes(make(), framework), gate, errors="lockgate")
+    found = answers_to_errors(guarded, gate, framework)
+    codes = {"404": "NOT_FOUND", "405": "METHOD_NOT_ALLOWED", "422": "VALIDATION_ERROR"}
+    assert {name: f'"code":"{codes[name]}"' in body for name, (_, body) in found.items()} == (
+        dict.fromkeys(found, True)
+    )
+
+
+@pytest.mark.parametrize("framework", ANSWER_ERRORS, indirect=True)
+def test_refusals_and_operations_have_lockgates_form_D50(framework: str, gate: Gate) -> None:
+    _, ask = protected(framework, gate, rules={"POST /only": "jobs:read"})
+    assert ask("/only", bearer(gate)).body["code"] == "METHOD_NOT_ALLOWED"  # The gate's own.
+    assert ask(f"{KEYS}/x", bearer(gate)).body["code"] == "NOT_FOUND"
+    assert ask("/models").body["code"] == "MISSING_AUTH"
+
+
+@pytest.mark.parametrize("given", ["Lockgate", None, ["lockgate"]])
+@pytest.mark.parametrize("framework", ANSWER_ERRORS, indirect=True)
+def test_another_form_of_errors_is_refused_with_the_two(
+    framework: str, gate: Gate, given: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match="errors is 'framework' or 'lockgate', not"):
+        protected(framework, gate, errors=given)
+
+
 # --- applications of other kinds ----------------------------------------------------------
 
 
@@ -462,7 +540,7 @@ def test_the_openapi_document_has_scopes_and_refusals_of_the_applications_operat
     async def numbers(number: int) -> int:
         return number
 
-    protect(app, gate, public=["GET /health"])
+    protect(app, gate, public=["GET /health"], errors="lockgate")
     document = app.openapi()
     models = document["paths"]["/models"]["get"]
     assert models["security"] == [{"key": ["models:read"]}]
@@ -474,6 +552,18 @@ def test_the_openapi_document_has_scopes_and_refusals_of_the_applications_operat
     assert "422" not in document["paths"]["/numbers/{number}"]["get"]["responses"]
     assert "HTTPValidationError" not in document["components"]["schemas"]
     assert "Error" in document["components"]["schemas"]
+
+
+def test_the_document_tells_of_422_where_fastapi_answers_it_D50(gate: Gate) -> None:
+    app = FastAPI()
+
+    @app.get("/numbers/{number}")
+    async def numbers(number: int) -> int:
+        return number
+
+    responses = protect(app, gate).openapi()["paths"]["/numbers/{number}"]["get"]["responses"]
+    assert {"400", "422"} <= responses.keys()
+    assert "HTTPValidationError" in app.openapi()["components"]["schemas"]
 
 
 def test_the_document_follows_routes_that_are_added_later(gate: Gate) -> None:
@@ -499,6 +589,6 @@ def test_an_applications_own_error_handlers_and_documentation_stay(gate: Gate) -
     @app.get("/own", responses={403: {"description": "Its own."}})
     async def own() -> None: ...
 
-    ask = asking(protect(app, gate))
+    ask = asking(protect(app, gate, errors="lockgate"))
     assert ask("/nowhere", bearer(gate)).body == {"own": True}
     assert app.openapi()["paths"]["/own"]["get"]["responses"]["403"]["description"] == "Its own."

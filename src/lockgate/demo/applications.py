@@ -28,7 +28,8 @@ def starlette_application(service: Service) -> ASGIApp:
     app = Starlette(routes=[*routes, pages])
     # A redirect to the path with its slash would be built from the caller's own Host header.
     app.router.redirect_slashes = False
-    return _with_tools(protect(app, service.gate, rules=service.rules), service)
+    guarded = protect(app, service.gate, rules=service.rules, errors="lockgate")
+    return _with_tools(guarded, service)
 
 
 def fastapi_application(service: Service) -> ASGIApp:
@@ -43,7 +44,8 @@ def fastapi_application(service: Service) -> ASGIApp:
         methods = [*by, "HEAD"] if "GET" in by else [*by]
         app.add_api_route(path, _endpoint(by), methods=methods)
     app.mount(PAGES, dashboard(service.gate, **service.sign_in.options))
-    return _with_tools(protect(app, service.gate, rules=service.rules), service)
+    guarded = protect(app, service.gate, rules=service.rules, errors="lockgate")
+    return _with_tools(guarded, service)
 
 
 def flask_application(service: Service) -> WSGIApplication:
@@ -79,7 +81,7 @@ def flask_application(service: Service) -> WSGIApplication:
     for number, (path, by) in enumerate(service.by_path.items()):
         rule = path.replace("{", "<").replace("}", ">")
         app.add_url_rule(rule, str(number), view_of(by), methods=[*by])
-    protect(app, service.gate, rules=service.rules)
+    protect(app, service.gate, rules=service.rules, errors="lockgate")
     pages = wsgi_dashboard(service.gate, **service.sign_in.options)
     return wsgi_mount(app, PAGES, pages)
 

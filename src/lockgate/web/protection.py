@@ -1,7 +1,7 @@
 """The arguments of ``protect``, checked alike on every framework, and the audit of its result."""
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Protocol, cast
+from typing import Final, Literal, Protocol, cast
 
 from ..core.access_rule import PUBLIC, Rule
 from ..errors import ConfigurationError
@@ -13,6 +13,10 @@ EXTENSION: Final = "lockgate"
 """The name under which ``extensions`` or ``state`` of an application holds its gate middleware."""
 
 NO_GATE: Final = "No gate is before this application: serve what protect() returns."
+
+
+ErrorForm = Literal["framework", "lockgate"]
+"""The form of the errors of an application's own routes: its framework's, or lockgate's (D50)."""
 
 
 class _Audited(Protocol):
@@ -58,6 +62,20 @@ def combined_rules(
         if combined.setdefault(key, PUBLIC) != PUBLIC:
             raise ConfigurationError(f"{key!r} is in public and in rules: take one out.")
     return combined
+
+
+def is_lockgates(errors: object) -> bool:
+    """Return whether the errors of an application's own routes take lockgate's form (D50).
+
+    Args:
+        errors: an ``ErrorForm``, as ``protect`` was given it.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if errors not in ("framework", "lockgate"):
+        raise ConfigurationError(f"errors is 'framework' or 'lockgate', not {errors!r}.")
+    return errors == "lockgate"
 
 
 def audit(app: object) -> Audit:

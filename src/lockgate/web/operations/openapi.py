@@ -104,17 +104,20 @@ def _limit(limit: Limit) -> dict[str, Any]:
     return {"name": limit.name, "by": limit.subject, "windows": windows}
 
 
-def add_access(document: dict[str, Any], book: RuleBook, gate: Gate) -> None:
+def add_access(
+    document: dict[str, Any], book: RuleBook, gate: Gate, *, replaces_invalid: bool
+) -> None:
     """Add to an OpenAPI document what each operation requires, and how it is refused.
 
     Named limits are under ``x-rate-limits``, an extension of lockgate's. Operations with a
-    ``security`` or a response of their own keep them. FastAPI's 422 becomes 400,
-    the status of :class:`~lockgate.errors.InvalidRequest`.
+    ``security`` or a response of their own keep them.
 
     Args:
         document: as the framework describes the application; it is changed.
         book: the rules that hold.
         gate: takes the keys.
+        replaces_invalid: whether FastAPI's 422 becomes 400, the status of
+            :class:`~lockgate.errors.InvalidRequest`.
     """
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for path, operations in document.get("paths", {}).items():
@@ -125,7 +128,7 @@ def add_access(document: dict[str, Any], book: RuleBook, gate: Gate) -> None:
             if rule.own:
                 continue
             responses: dict[str, Any] = operation.setdefault("responses", {})
-            if _FASTAPI_INVALID in str(responses.get("422")):
+            if replaces_invalid and _FASTAPI_INVALID in str(responses.get("422")):
                 del responses["422"]
             statuses = _PUBLIC_REFUSALS if rule.public else _KEY_REFUSALS
             for status in statuses:
