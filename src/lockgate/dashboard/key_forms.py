@@ -227,7 +227,6 @@ async def _form(
         plan=plan,
         limits=_limits(visit, plan),
         areas=_areas(visit),
-        has_full="*" in visit.gate.catalogue.scopes,
         days=[number for number in DAYS if longest is None or number <= longest],
         suggested=SUGGESTED,
         longest=longest,
