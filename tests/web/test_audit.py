@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket
 
 from lockgate import PUBLIC, ConfigurationError, Rule
 from lockgate.starlette import operations, requires
-from lockgate.web.audit import Audit, audit_routes, report
+from lockgate.web.audit import Audit, ServedRoute, audit_routes, report
 from lockgate.web.guard import Guard
 from lockgate.web.shadow import Shadow
 from lockgate.web.starlette_routes import routes_of
@@ -123,6 +123,22 @@ def test_a_closed_health_check_or_webhook_is_told_once_with_the_line_to_write(pa
     assert problem.endswith(f"if it is one, write public=['GET {path}'].")
     assert audited([Route(path, page)], {f"GET {path}": PUBLIC}).problems == []
     assert audited([Route(path, page)], {f"GET {path}": "jobs:read"}).problems == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("/healthz", "GET /healthz"),
+        ("/webhooks/stripe", "POST /webhooks/stripe"),
+        ("/v1/Webhook", "POST /v1/Webhook"),
+    ],
+)
+def test_the_line_for_a_view_of_every_method_names_the_usual_one(path: str, line: str) -> None:
+    found = audit_routes(Guard(Bench().gate, {}), [ServedRoute("*", path)])
+    assert found.problems[0].endswith(f"write public=[{line!r}].")
+    assert (
+        audit_routes(Guard(Bench().gate, {line: PUBLIC}), [ServedRoute("*", path)]).problems == []
+    )
 
 
 @pytest.mark.parametrize("path", ["/healthcare-plans", "/jobs", "/alive", "/webhook-settings"])

@@ -215,9 +215,11 @@ def report(guard: Guard, routes: Iterable[ServedRoute], *, strict: bool) -> None
 
 def _keyless(route: AuditedRoute) -> str:
     """Return what to write for a route whose path is that of a caller without a key."""
-    if _KEYLESS.search(route.path) is None:
+    found = _KEYLESS.search(route.path)
+    if found is None:
         return ""
-    named = f"{route.method} {route.path}"
+    usual = "POST" if found[1].lower().startswith("webhook") else "GET"
+    named = f"{usual if route.method == ANY_METHOD else route.method} {route.path}"
     return f" A health check or a webhook sends no key: if it is one, write public=[{named!r}]."
 
 
