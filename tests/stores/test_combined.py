@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import permutations
 from pathlib import Path
 from typing import cast, get_args
@@ -73,7 +74,8 @@ def test_a_part_alone_is_told_its_other_part() -> None:
     ],
 )
 def test_two_parts_wait_as_the_less_flexible_of_them(modes: set[IoMode], together: str) -> None:
-    for first, second in permutations([*modes, *modes], 2):
+    pairs = cast(Iterable[tuple[IoMode, IoMode]], permutations([*modes, *modes], 2))
+    for first, second in pairs:
         if {first, second} == modes:
             assert joint_mode(first, second) == together
 

@@ -68,7 +68,9 @@ class SaysThatItPromises(PromiseMutant):
 
     killed_by: ClassVar = _BY_ANY
 
-    def after(self, *_: object) -> Reservations:
+    def after(
+        self, action: object, answer: Any, before: Reservations, after: Reservations
+    ) -> Reservations:
         return ()
 
 
