@@ -78,7 +78,7 @@ class Peppers:
         sealers: dict[str, Digester] = {}
         accepted = [*peppers, *([] if next_pepper is None else [next_pepper])]
         for pepper in accepted:
-            refuse_weak("pepper", pepper, "secrets.token_bytes(32)")
+            refuse_weak("pepper", pepper, "secrets.token_hex(32)")
             id = _pepper_id(pepper)
             digesters[PEPPER_SCHEME + id] = keyed(pepper)
             sealers[id] = keyed(subkey(pepper, b"row seal"))
