@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -159,6 +162,29 @@ def test_shadow_mode_logs_one_summary_line_a_minute(caplog: pytest.LogCaptureFix
     watch.tell()
     watch.tell()
     assert [e.fields["requests"] for e in told] == [67, 1]
+
+
+def test_a_process_that_ends_tells_what_it_has_not_told_yet() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=True, timeout=60
+    )
+    told = r"shadow_summary seconds=\d+ requests=1 most=\('1 x MISSING_AUTH',\)"
+    assert re.search(told, done.stderr)
+
+
+_PROGRAM = '''
+import io, logging
+from wsgiref.util import setup_testing_defaults
+from lockgate import Gate
+from lockgate.wsgi import protect
+
+logging.basicConfig(level=logging.WARNING)
+app = protect(lambda environ, start: (start("200 OK", []), [b"ok"])[1],
+              Gate("memory://", brand="acme"), rules={}, shadow="all")
+environ = {"PATH_INFO": "/x"}
+setup_testing_defaults(environ)
+print(b"".join(app(environ, lambda *_: None)))
+'''
 
 
 def test_many_keys_take_a_bounded_place() -> None:

@@ -11,6 +11,7 @@ from ..errors import InsufficientScope, NotFound, RateLimitExceeded, Refusal
 from ..gate import Gate
 from ..principal import Principal
 from ..services.reservations.slots import ConcurrencySlot
+from ..stores.runtime.process_hooks import at_process_end
 from .entry import Entry
 from .guard import Guard
 from .request import RequestView
@@ -47,6 +48,7 @@ class WatchingGuard(Guard):
         if self._watches_all:
             self._without_gate = "served"
         self._watch: Final = Watch(gate.events)
+        at_process_end(self)  # A WSGI server has no other end.
 
     def verify_presence(self, entry: Entry | None) -> None:
         with self._passing():
