@@ -14,18 +14,18 @@ from pathlib import Path
 
 import lockgate
 
-STARLETTE = {"starlette", "fastapi", "mcp", "cli"}
+STARLETTE = {"starlette", "fastapi", "mcp", "demo"}
 NEEDS: dict[str, set[str]] = {
-    "lockgate.cli": {"cli"},
-    "lockgate.dashboard": {"dashboard", "cli"},
+    "lockgate.cli": {"cli", "demo"},
+    "lockgate.dashboard": {"dashboard", "demo"},
     "lockgate.dashboard.django_urls": set(),
-    "lockgate.demo": {"cli"},
+    "lockgate.demo": {"demo"},
     "lockgate.django": set(),
     "lockgate.fastapi": {"fastapi"},
     "lockgate.flask": {"flask"},
     "lockgate.litestar": set(),
     "lockgate.mcp": {"mcp"},
-    "lockgate.migrations": {"sql", "cli"},
+    "lockgate.migrations": {"sql", "cli", "demo"},
     "lockgate.opentelemetry": {"otel"},
     "lockgate.prometheus": {"prometheus"},
     "lockgate.quart": set(),
@@ -34,7 +34,7 @@ NEEDS: dict[str, set[str]] = {
     "lockgate.sessions.jwt": {"jwt"},
     "lockgate.starlette": STARLETTE,
     "lockgate.stores.redis": {"redis"},
-    "lockgate.stores.sql": {"sql", "cli"},
+    "lockgate.stores.sql": {"sql", "cli", "demo"},
     "lockgate.stores.sql.migrations.env": set(),  # Alembic runs it.
     "lockgate.testing.state_machine": {"testing"},
     "lockgate.testing.strategies": {"testing"},
@@ -102,7 +102,7 @@ def main(extra: str) -> None:
     command = Path(sys.executable).with_name("lockgate")
     done = subprocess.run([command, "--version"], check=False, capture_output=True, text=True)
     # Flask brings click, which is all that this option needs.
-    if extra in {"all", "cli", "flask"}:
+    if extra in {"all", "cli", "demo", "flask"}:
         assert done.stdout.split()[-1] == lockgate.__version__, done
     else:
         assert done.returncode == 2 and done.stderr.endswith("pip install 'lockgate[cli]'.\n"), done

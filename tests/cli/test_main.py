@@ -130,7 +130,7 @@ def test_a_command_names_its_missing_extra(
         monkeypatch.delitem(sys.modules, f"lockgate.demo.{module}", raising=False)
     message = said(capsys, "demo")
     assert missing in message
-    assert "pip install 'lockgate[cli]'" in message
+    assert "pip install 'lockgate[demo]'" in message
 
 
 def test_the_command_names_its_extra_where_click_is_missing(

@@ -59,8 +59,8 @@ _SENTENCES: Final[dict[type[Refusal], str]] = {
 }
 """What a person in a shell reads instead of the sentence for a client of HTTP."""
 
-_EXTRAS: Final = {"db": "sql", "fastapi": "cli,fastapi", "flask": "cli,flask"}
-"""Extras that bring more than ``cli``, by command or framework."""
+_EXTRAS: Final = {"db": "sql", "fastapi": "demo,fastapi", "flask": "demo,flask", "demo": "demo"}
+"""The extras of words among the arguments, the first of them that is there."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -121,7 +121,7 @@ def _run(given: Sequence[str], name: str) -> int:
         tell("aborted, nothing was changed.")
         return REFUSED
     except ModuleNotFoundError as missing:
-        extra = next((_EXTRAS[word] for word in given if word in _EXTRAS), "cli")
+        extra = next((extra for word, extra in _EXTRAS.items() if word in given), "cli")
         print(f"{name} needs {missing.name}: pip install 'lockgate[{extra}]'.", file=sys.stderr)
         return MISUSED
     except InvalidRequest as problem:
