@@ -11,10 +11,9 @@ Use::
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar, cast
 
-from .core.access_rule import PUBLIC, Rule, SlotUse
+from .core.access_rule import Rule, SlotUse
 from .core.extras import extra
 from .core.limits import Limit
-from .core.request_paths import Pattern
 from .errors import InvalidRequest, MethodNotAllowed, NotFound, Problem
 from .gate import Gate
 from .principal import Caller
@@ -30,7 +29,7 @@ from .web.operations.openapi import (
 )
 from .web.operations.operation import Endpoint
 from .web.operations.table import endpoints_of
-from .web.protection import EXTENSION, ErrorForm, audit, combined_rules
+from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, public_documents
 from .web.requirements import admitted, declare
 from .web.shadow import Shadow
 
@@ -116,7 +115,7 @@ def protect(
     handlers = starlette.chosen_handlers(cast(Any, error_handlers), errors)
     starlette.check_application(app, FastAPI)
     if docs:
-        combined |= {f"GET {path}": PUBLIC for path in _undecided_pages(app, combined)}
+        combined |= public_documents(_pages(app), combined)
     if gate.has_operations and not serves_operations(app, gate):
         routes = app.router.routes
         own = len(routes)
@@ -241,14 +240,10 @@ def _describe(
     )
 
 
-def _undecided_pages(app: FastAPI, rules: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of the OpenAPI document and its pages that no rule matches."""
-    named = [Pattern.of(f"/{rule.partition('/')[2]}") for rule in rules if "/" in rule]
+def _pages(app: FastAPI) -> Iterator[str]:
+    """Return the paths of the OpenAPI document and its pages."""
     pages = app.docs_url, app.docs_url and app.swagger_ui_oauth2_redirect_url, app.redoc_url
-    for path in filter(None, (app.openapi_url, *(pages if app.openapi_url else ()))):
-        served = Pattern.of_route(path)
-        if not any(pattern.meets(served) for pattern in named):
-            yield path
+    return filter(None, (app.openapi_url, *(pages if app.openapi_url else ())))
 
 
 def _unreached() -> None:

@@ -32,7 +32,7 @@ from .web.entry import entry_in, gate_in
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import endpoints, refused
-from .web.protection import NO_GATE, audit, combined_rules
+from .web.protection import NO_GATE, audit, combined_rules, public_documents
 from .web.requirements import admitted, declaration, declare, watched
 from .web.shadow import Shadow
 from .web.wsgi_response import text
@@ -58,6 +58,8 @@ __all__ = [
 _NAME: Final = re.compile(r"\{[^}]*\}")
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _CONVERTER: Final = re.compile(r"\{(\w+):(?!path\})\w+\}")
+_OPENAPI: Final = ("litestar._openapi.", "litestar.openapi.")
+"""The modules of the handlers that serve the OpenAPI document and its pages."""
 _TEMPLATES: Final = "lockgate.templates"
 """Where an application's state holds the paths of each route, by what the router tells of it."""
 
@@ -110,6 +112,7 @@ def protect(
     host: str | None = None,
     strict: bool = False,
     shadow: Shadow | None = None,
+    docs: bool = True,
 ) -> GateMiddleware:
     """Put a gate before a Litestar application, closed by default; serve what is returned.
 
@@ -127,6 +130,8 @@ def protect(
         strict: refuse to start while the audit finds anything: a route that no rule names, a rule
             that names no route.
         shadow: only watch: ``limits``, or ``all``; see :class:`~lockgate.web.guard.Guard`.
+        docs: whether the OpenAPI document and its pages need no key, where no rule matches their
+            path (D31).
 
     Raises:
         ConfigurationError: an argument is of the wrong kind, the application has no
@@ -145,6 +150,8 @@ def protect(
             "Litestar(..., middleware=[lockgate.litestar.RouteMiddleware])."
         )
     warn_of_blind([*used, app.asgi_handler], "asgi", sentry="litestar")
+    if docs:
+        combined |= public_documents(_pages(app), combined)
     handlers = cast(dict[Any, Any], app.exception_handlers)  # pyright: ignore[reportUnknownMemberType] - Litestar's own types
     handlers.setdefault(Refusal, _answer)
     if gate.has_operations and not any(route.gate for route in routes(app)):
@@ -242,10 +249,25 @@ def routes(app: Litestar) -> Iterator[ServedRoute]:
         )
         has_head = not isinstance(route, HTTPRoute) or "HEAD" in route.methods
         for handler in handlers:
+            if _serves_document(handler) and "{" in path:
+                continue  # It answers 404 below the path of the document's pages.
             gate = declaration(handler.fn).operations_of
             for method in _methods(route, handler):
                 for rule in _declared(handler):
                     yield ServedRoute(method, path, None, rule, _view(handler), gate, has_head)
+
+
+def _pages(app: Litestar) -> Iterator[str]:
+    """Yield the paths of the OpenAPI document and its pages, but of those with a declaration."""
+    for route in app.routes:
+        handlers = route.route_handlers if isinstance(route, HTTPRoute) else []
+        for handler in filter(_serves_document, handlers):
+            if "{" not in route.path and _declared(handler) == [None]:
+                yield route.path
+
+
+def _serves_document(handler: Any) -> bool:
+    return str(handler.fn.__module__).startswith(_OPENAPI)
 
 
 def _methods(route: object, handler: Any) -> list[str]:

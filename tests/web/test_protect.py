@@ -11,6 +11,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from flask import Flask, g
 from litestar import Litestar, Request, get
+from litestar.openapi import OpenAPIConfig
 from quart import Quart
 from quart import g as quart_g
 from starlette.applications import Starlette
@@ -578,6 +579,58 @@ def test_the_document_follows_routes_that_are_added_later(gate: Gate) -> None:
     if "/late" not in plain.openapi()["paths"]:
         pytest.skip("This FastAPI keeps its first document.")
     assert app.openapi()["paths"]["/late"]["get"]["security"] == [{"key": ["jobs:read"]}]
+
+
+# --- Litestar's OpenAPI document ----------------------------------------------------------
+
+SCHEMA = ("", "/openapi.json", "/openapi.yaml", "/swagger", "/redoc", "/oauth2-redirect.html")
+
+
+def made_with_a_document(**options: Any) -> Litestar:
+    checks: Any = litestar_adapter.RouteMiddleware
+
+    @get("/schema/private")
+    async def private() -> str:
+        return "private"
+
+    return Litestar([private], middleware=[checks], logging_config=None, **options)
+
+
+def documents_of(app: Litestar, gate: Gate, prefix: str = "/schema", **options: Any) -> set[int]:
+    served: Any = litestar_adapter.protect(app, gate, **options)
+    ask = asking(served)
+    return {ask(prefix + path).status for path in SCHEMA}
+
+
+def test_litestars_document_and_its_pages_need_no_key_D31(gate: Gate) -> None:
+    rules = {"GET /schema/private": "models:read"}
+    assert documents_of(made_with_a_document(), gate, rules=rules, strict=True) == {200}
+    moved = OpenAPIConfig(title="moved", version="1", path="/help")
+    assert documents_of(made_with_a_document(openapi_config=moved), gate, "/help") == {200}
+    ask = asking(litestar_adapter.protect(made_with_a_document(), gate))
+    for path in ("/schema/private", "/schema/nothing"):
+        assert ask(path).body["code"] == "MISSING_AUTH"
+    assert ask("/schema/nothing", bearer(gate)).status == 404
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"docs": False},
+        {"rules": {"GET /{rest:path}": "models:read"}},
+        {"rules": {f"GET /schema{path}": "models:read" for path in SCHEMA}},
+    ],
+)
+def test_a_rule_that_matches_litestars_document_closes_it_D31(
+    gate: Gate, options: dict[str, Any]
+) -> None:
+    assert documents_of(made_with_a_document(), gate, **options) == {401}
+    assert documents_of(made_with_a_document(openapi_config=None), gate) == {401}
+
+
+def test_a_guard_of_the_whole_application_closes_litestars_document() -> None:
+    app = made_with_a_document(guards=[litestar_adapter.requires("models:read")])
+    assert documents_of(app, gate_of()) == {401}
 
 
 def test_an_applications_own_error_handlers_and_documentation_stay(gate: Gate) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal, Protocol, cast
 
 from ..core.access_rule import PUBLIC, Rule
+from ..core.request_paths import Pattern
 from ..errors import ConfigurationError
 from ..gate import Gate
 from .audit import Audit
@@ -62,6 +63,21 @@ def combined_rules(
         if combined.setdefault(key, PUBLIC) != PUBLIC:
             raise ConfigurationError(f"{key!r} is in public and in rules: take one out.")
     return combined
+
+
+def public_documents(paths: Iterable[str], rules: Iterable[str]) -> dict[str, Rule | str]:
+    """Return rules that open the pages of an OpenAPI document which no rule matches (D31).
+
+    Args:
+        paths: those that serve the document and its pages.
+        rules: by ``"METHOD /path"``, those that ``protect`` was given.
+    """
+    named = [Pattern.of(f"/{rule.partition('/')[2]}") for rule in rules if "/" in rule]
+    return {
+        f"GET {path}": PUBLIC
+        for path in paths
+        if not any(pattern.meets(Pattern.of_route(path)) for pattern in named)
+    }
 
 
 def is_lockgates(errors: object) -> bool:
