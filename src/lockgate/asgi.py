@@ -155,10 +155,12 @@ class GateMiddleware:
         self._audited: list[ServedRoute] | None = None
         self.preflights: ASGIApp = allow_nothing
         """Answers CORS preflights in place of the application (D31)."""
+        self._report_cors: Callable[[], None] | None = None
         if "starlette" in sys.modules:
             from .web.starlette_cors import Preflights
 
-            self.preflights = Preflights(app)
+            answering = Preflights(app)
+            self.preflights, self._report_cors = answering, answering.report
 
     async def __call__(  # noqa: PLR0912, PLR0915 - each call more costs as much as twenty lines
         self, scope: Scope, receive: Receive, send: Send
@@ -239,6 +241,8 @@ class GateMiddleware:
                 "The routes of the application are not known, so there is no audit and no check "
                 "at dispatch: where it is one of Starlette behind a layer, give it by routes=."
             )
+        if self._report_cors is not None and self._routes_seen < 0:
+            self._report_cors()
         if self._checks is not None:
             self._checks.install()
         self._routes_seen = len(self._routes_now)

@@ -30,6 +30,7 @@ from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
 from .web.guard import PREFLIGHT
+from .web.inner_cors import warn_of_inner_cors
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
@@ -68,6 +69,7 @@ __all__ = [
 View = TypeVar("View", bound=Callable[..., Any])
 
 _COMMON: Final = "django.middleware.common.CommonMiddleware"
+_CORS: Final = "corsheaders.middleware.CorsMiddleware"
 _NAME: Final = f"{__name__}.RouteMiddleware"
 _CONVERTER: Final = re.compile(r"(?<!\?P)<(?:(\w+):)?(\w+)>")
 _IS_REGEX: Final = re.compile(r"[\^$\\(\[]")
@@ -192,6 +194,8 @@ def protect(
         )
     interface = "asgi" if isinstance(app, ASGIHandler) else "wsgi"
     warn_of_blind(settings.MIDDLEWARE, interface, sentry="django")
+    if _CORS in settings.MIDDLEWARE:
+        warn_of_inner_cors("django-cors-headers", interface)
     if isinstance(app, ASGIHandler):
         service = cast(ASGIApp, app)
         kind = _PrefixedGate if settings.FORCE_SCRIPT_NAME else asgi.GateMiddleware

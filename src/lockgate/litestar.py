@@ -29,6 +29,7 @@ from .web.asgi_types import ASGIApp, Scope, Send
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.disconnects import cancel_on_disconnect
 from .web.entry import entry_in, gate_in
+from .web.inner_cors import warn_of_inner_cors
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import endpoints, refused
@@ -164,6 +165,7 @@ def protect(
     )
     if app.cors_config is not None:  # Litestar's CORS layer answers before any route is found.
         guarded.preflights = service
+        warn_of_inner_cors("Litestar's CORSConfig")
     return guarded
 
 

@@ -24,6 +24,7 @@ from .web.asgi_request import AsgiRequest
 from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.entry import charged_rule, entry_in, gate_in
 from .web.guard import PREFLIGHT, Guard
+from .web.inner_cors import warn_of_inner_cors
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Reply
 from .web.operations.table import refused
@@ -104,6 +105,8 @@ def protect(
     if EXTENSION in app.extensions:
         raise ConfigurationError("The application has a gate already: call protect() once.")
     warn_of_blind([app.asgi_app], "asgi")
+    if any(_is_cors(after) for after in app.after_request_funcs.get(None, ())):
+        warn_of_inner_cors("Quart-CORS")
     service, served = partial(_serve, app, cast(ASGIApp, app.asgi_app)), partial(routes, app)
     guarded = GateMiddleware(
         service, gate, combined, host=host, strict=strict, shadow=shadow, routes=served
@@ -207,6 +210,12 @@ def _mount(path: str, operation: ASGIApp, gate: Gate) -> Callable[[BlueprintSetu
         state.app.url_map.add(state.app.url_rule_class(url_rule(path), endpoint=name))
 
     return mount
+
+
+def _is_cors(after: Callable[..., object]) -> bool:
+    """Return whether a function that runs after each view is that of Quart-CORS."""
+    function = after.func if isinstance(after, partial) else after
+    return getattr(function, "__module__", "") == "quart_cors"
 
 
 async def _serve(app: Quart, service: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

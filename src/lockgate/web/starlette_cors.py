@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .asgi_request import AsgiRequest
 from .asgi_response import allow_nothing
+from .inner_cors import warn_of_inner_cors
 
 _LAYERS_AT_MOST: Final = 50
 
@@ -44,13 +45,21 @@ class Preflights:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one: 204 and nothing allowed, where no CORS middleware is found."""
         path = AsgiRequest(scope).path
-        if self._policies is None:  # Middleware may be added until the first request.
-            self._policies = list(_policies(self._app, ""))
-        cors = next((policy.cors for policy in self._policies if policy.holds(path)), None)
+        cors = next((policy.cors for policy in self._found() if policy.holds(path)), None)
         response: ASGIApp = allow_nothing
         if cors is not None:
             response = cors.preflight_response(request_headers=Headers(scope=scope))
         await response(scope, receive, send)
+
+    def report(self) -> None:
+        """Log a warning, where there is a CORS middleware inside the gate."""
+        if self._found():
+            warn_of_inner_cors("CORSMiddleware")
+
+    def _found(self) -> list[_Policy]:
+        if self._policies is None:  # Middleware may be added until the application starts.
+            self._policies = list(_policies(self._app, ""))
+        return self._policies
 
 
 def _policies(app: Any, prefix: str) -> Iterator[_Policy]:
