@@ -12,8 +12,8 @@ from lockgate.testing import GUARANTEES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "design" / "decisions.md"
-CITED = re.compile(r"(?<![A-Za-z0-9.-])([DWKRGHL][1-9]\d?)(?![A-Za-z0-9])")
-DEFINED = re.compile(r"^- \*\*([DWKRGHL]\d+)\b", re.MULTILINE)
+CITED = re.compile(r"(?<![A-Za-z0-9.-])([DWKRGHLP][1-9]\d?)(?![A-Za-z0-9])")
+DEFINED = re.compile(r"^- \*\*([DWKRGHLP]\d+)\b", re.MULTILINE)
 TEXTS = {".py", ".md", ".lua", ".pml", ".html"}
 ROOMS = [ROOT / "src", ROOT / "tests", ROOT / "docs", ROOT / "examples"]
 
