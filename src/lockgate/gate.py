@@ -657,7 +657,7 @@ class Gate:
             ended.handle = key.handle
             return ended
         of_plan = reading if named is None else of_plan_alone(reading, plan.windows)
-        principal = Principal(key.organization, key, None, plan, of_plan)
+        principal = new_tuple(Principal, (key.organization, key, None, plan, of_plan))
         if verdict is Verdict.LIMITED:
             return self._limited(principal, plan.windows, reading, named, cost)
         lacking = None if requires is None else requires.lacking(key.scopes)

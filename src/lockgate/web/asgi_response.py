@@ -188,7 +188,9 @@ async def refuse(refusal: Refusal, scope: Scope, send: Send, gate: Gate | None =
     """
     reply_of = scope.get(REPLY_OF)
     if reply_of is None:
-        reply = refused(refusal, gate or gate_in(scope), AsgiRequest(scope))
+        gate = gate or gate_in(scope)
+        shown = None if gate is None or gate.error_body is None else AsgiRequest(scope)
+        reply = refused(refusal, gate, shown)
     else:
         reply = reply_of(refusal)
     if scope["type"] == "http":

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from ...core.api_keys import ApiKey
 from ...core.bounded_dict import BoundedDict
+from ...core.fast_tuples import new_tuple
 from ...core.key_format import Token
 from ...core.limit_windows import LimitWindows
 from ...core.limits import Limit, bound
@@ -50,21 +51,22 @@ class _CachedRefusal(NamedTuple):
         # A larger cost is refused as well, but its wait is unknown.
         if cost != self.cost or (now is not None) != self.by_hand:
             return None
-        reading = self.reading
-        at = reading.now + int((instant - self.asked_at) * _SECOND) if now is None else now
-        waited = at - reading.now
+        allowed, before, used, remaining, reset, tightest, refused_by, wait = self.reading
+        at = before + int((instant - self.asked_at) * _SECOND) if now is None else now
+        waited = at - before
         # When the tightest window regains capacity, the rate-limit headers change.
-        empty = reading.reset <= reading.now
-        span = reading.wait if empty else min(reading.wait, reading.reset - reading.now)
-        by_limit = reading.refused_by is not None and reading.refused_by >= len(self.windows)
+        empty = reset <= before
+        span = wait if empty else min(wait, reset - before)
+        by_limit = refused_by is not None and refused_by >= len(self.windows)
         if by_limit or (self.plan is not None and self.plan.kept_retries):
             # Other requests change what remains of the plan beside a named limit that refused, and
             # other processes may promise the key units: a second ahead or later.
             span = min(span, _SECOND)
         if not 0 <= waited < span or (self.plan is not None and at >= self.plan.until):
             return None
-        reset = at if empty else reading.reset
-        return reading._replace(now=at, reset=reset, wait=reading.wait - waited)
+        reset, wait = at if empty else reset, wait - waited
+        again = allowed, at, used, remaining, reset, tightest, refused_by, wait
+        return new_tuple(Reading, again)
 
 
 _Place = str | tuple[str, tuple[str, ...]]
@@ -169,7 +171,7 @@ class RefusalCache:
         if not await self._is_fresh() or token.handle not in self.keys:
             return None
         named = named and named.at(again.now, key.organization)
-        return Admission(Verdict.LIMITED, key, known.plan, again, named)
+        return new_tuple(Admission, (Verdict.LIMITED, key, known.plan, again, named, None))
 
     async def repeat_hit(
         self,
