@@ -135,6 +135,13 @@ plan = Plan("metered", rpm=None, rph=None, rpd=None, concurrent=None, limits=[UN
 gate = Gate({store!r}, brand="acme", plans=PlanBook([plan], custom=[], default="metered"))
 """
 
+MONTHLY = """
+from lockgate import Gate, Limit
+from lockgate.options import StoreOptions
+
+MONTH = Limit("month", "1000/month")
+gate = Gate({store!r}, brand="acme", store_options=StoreOptions(hold_limits=[MONTH]))
+"""
 
 LEASED_AT = 1_800_000_000_000_000
 LEASED = """
@@ -239,6 +246,35 @@ def test_explain_shows_named_limits_and_holds(
     assert main([*asked, "--request", "GET /models"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"^tokens +organization +hold +minute +35 +30 +100 +65 +-$", out, re.M)
+    logins = f"rules with the limit 'logins' are refused until {refused['until']}"
+    assert re.search(rf"^next request +admitted; requests to {logins}$", out, re.M)
+    run(service.gate.close())
+
+
+def test_explain_says_at_once_that_a_full_limit_refuses_holds_and_charges(
+    capsys: Said, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"service_{token_hex(4)}"
+    (tmp_path / f"{module}.py").write_text(MONTHLY.format(store=sqlite))
+    service: Any = importlib.import_module(module)
+    key = run(service.gate.keys.create("org_1", "ci")).text
+    asked = ("explain", "org_1", "--gate", f"{module}:gate")
+    run(service.gate.charge("org_1", {service.MONTH: 999}))
+    assert main(list(asked)) == 0
+    assert re.search(r"^next request +admitted$", capsys.readouterr().out, re.M)
+    run(service.gate.charge("org_1", {service.MONTH: 1}))
+    found = answer(capsys, *asked)
+    assert found["refused"] is None
+    ends = found["limits"][0]["windows"][0]["until"]
+    told = f"holds and charges of 'month' are refused until {ends}"
+    assert main(list(asked)) == 0
+    assert re.search(rf"^next request +admitted; {told}$", capsys.readouterr().out, re.M)
+    for _ in range(10):
+        run(service.gate.authenticate(key))
+    assert main(list(asked)) == 0
+    lines = r"^next request +refused: .*\nuntil +\S+\nbesides +"
+    assert re.search(rf"{lines}{told}$", capsys.readouterr().out, re.M)
     run(service.gate.close())
 
 

@@ -250,12 +250,28 @@ def _instant(at: int | None) -> str | None:
     return None if at is None else iso8601(at)
 
 
-def _answer(refused: Reason | None) -> list[tuple[str, object]]:
-    """Return the lines that tell whether the next request is admitted."""
+def _answer(
+    refused: Reason | None, used_up: Sequence[LimitExplanation] = ()
+) -> list[tuple[str, object]]:
+    """Return the lines that tell whether the next request is admitted, and what is refused."""
+    others = [_refuses(one) for one in used_up]
     if refused is None:
-        return [("next request", "admitted")]
-    until = "it is changed" if refused.until is None else iso8601(refused.until)
-    return [("next request", f"refused: {refused.code}. {refused.advice}"), ("until", until)]
+        return [("next request", "; ".join(["admitted", *others]))]
+    advice = f"refused: {refused.code}. {refused.advice}"
+    told: list[tuple[str, object]] = [("next request", advice), ("until", _end(refused.until))]
+    return [*told, *(("besides", other) for other in others)]
+
+
+def _refuses(one: LimitExplanation) -> str:
+    """Return what a full limit refuses, and until when."""
+    ends = [window.until for window in one.full]
+    until = _end(None if None in ends else max(end for end in ends if end is not None))
+    what = "holds and charges of" if one.source == "hold" else "requests to rules with the limit"
+    return f"{what} {one.limit.name!r} are refused until {until}"
+
+
+def _end(until: int | None) -> str:
+    return "it is changed" if until is None else iso8601(until)
 
 
 def _print(found: Explanation, *, built_in: bool) -> None:
@@ -275,7 +291,7 @@ def _print(found: Explanation, *, built_in: bool) -> None:
     if found.unread is not None and found.refused is None:
         print_fields([*fields, ("next request", "not known")])
     else:
-        print_fields([*fields, *_answer(found.refused)])
+        print_fields([*fields, *_answer(found.refused, found.used_up)])
     if found.unread is not None:
         print(found.unread, file=sys.stderr)
     print()

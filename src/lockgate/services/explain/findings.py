@@ -72,6 +72,11 @@ class LimitExplanation:
     windows: tuple[WindowExplanation, ...]
     source: Source = "rule"
 
+    @property
+    def full(self) -> tuple[WindowExplanation, ...]:
+        """The windows without a unit left; none of a soft limit."""
+        return () if self.limit.soft else tuple(w for w in self.windows if not w.left)
+
 
 @dataclass(frozen=True, slots=True)
 class SlotsExplanation:
@@ -155,6 +160,14 @@ class Explanation:
     leased: LeasesExplanation | None = None
     unjudged: tuple[Limit, ...] = ()
     unread: str | None = None
+
+    @property
+    def used_up(self) -> tuple[LimitExplanation, ...]:
+        """The limits with a full window that ``refused`` leaves out: they refuse holds and
+        :meth:`gate.charge <lockgate.Gate.charge>`, or, of a request that would be admitted,
+        requests to other rules."""
+        sources = ("hold",) if self.refused is not None else ("hold", "rule")
+        return tuple(one for one in self.limits if one.source in sources and one.full)
 
 
 @dataclass(frozen=True, slots=True)
