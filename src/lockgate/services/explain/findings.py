@@ -136,7 +136,8 @@ class Explanation:
         keys: the requested key; otherwise up to 25 keys, live keys first.
         more_keys: whether the organization has more keys than these.
         refused: why the next request would be refused, of this key or of all; None: it would be
-            admitted. A process that holds a quota lease still admits from that.
+            admitted, and what :attr:`used_up` refuses would not. A process that holds a quota lease
+            still admits from that.
         leased: the quota leases of its plan's windows; None: no lease is out.
         unjudged: the named limits of the request that ``refused`` leaves out, since their subject
             is not given: those by a function of the request, and those by address, user or key
