@@ -376,7 +376,10 @@ def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
         ({TOKENS: 2**53}, "use 1 to 2"),
         ({Limit(f"l{n}", "9/hour"): 1 for n in range(5)}, "^A hold has at most 4 limits"),
         ({TOKENS: 1, Limit("tokens", "9/hour"): 1}, "Two limits are called 'tokens'"),
-        ({Limit("export", "3/hour"): 1}, "A rule is charged for the limit 'export'"),
+        (
+            {Limit("export", "3/hour"): 1},
+            "A rule or a plan charges each request for the limit 'export'",
+        ),
     ],
 )
 def test_a_mistake_in_units_is_told(units: Any, message: str) -> None:

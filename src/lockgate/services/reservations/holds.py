@@ -333,8 +333,8 @@ def _organization(given: object) -> str:
 
 def _counted_apart(rule: Limit) -> ConfigurationError:
     return ConfigurationError(
-        f"A rule is charged for the limit {rule.name!r}, which would count apart from the holds of "
-        "that name: rename one."
+        f"A rule or a plan charges each request for the limit {rule.name!r}, which would count "
+        "apart from the holds of that name: rename one."
     )
 
 
