@@ -80,6 +80,8 @@ class Running(NamedTuple):
 
     url: str
     printed: Mapping[str, str]
+    log: Path
+    """What it has written to its standard error."""
 
     def client(self, headers: Mapping[str, str] | None = None) -> httpx.Client:
         """Return a client that opens a connection for each request.
@@ -120,7 +122,8 @@ def served(
             # By a separate file object: this one shares its position with the server that writes.
             shown = Path(output.name).read_text().splitlines()
             lines = (line.partition(":") for line in shown)
-            yield Running(url, {name: value.strip() for name, _, value in lines})
+            printed = {name: value.strip() for name, _, value in lines}
+            yield Running(url, printed, Path(log.name))
         finally:
             process.terminate()
             try:
