@@ -539,7 +539,8 @@ class RateLimitExceeded(Refusal):
     status = 429
     code = "RATE_LIMIT_EXCEEDED"
     default_message = (
-        "Too many requests{of}: {used} of {limit} used {when}; " + "try again in {retry_after} s."
+        "Too many requests{of}: {used} of {limit} used {when}{asked}; "
+        + "try again in {retry_after} s."
     )
     no_room_message = "Too many requests{of} at present; try again in {retry_after} s."
     above_limit_message = (
@@ -578,7 +579,8 @@ class RateLimitExceeded(Refusal):
         of, end = "" if limit_name is None else f" for '{limit_name}'", ""
         if ends_at is not None:
             message, end = self.above_temporary_limit_message, iso8601(ends_at)
-        values = {**vars(self), "of": of, "end": end, "when": time_of(type)}
+        asked = "" if held is None else f", {cost} asked for"
+        values = {**vars(self), "of": of, "end": end, "when": time_of(type), "asked": asked}
         super().__init__(message.format_map(values))
 
     @property

@@ -142,7 +142,7 @@ def test_units_that_do_not_fit_are_a_429_that_names_the_limit(
     assert headers["retry-after"] == "60"
     assert headers["x-ratelimit-limit"] == "10"
     assert body == {
-        "error": "Too many requests for 'tokens': 50 of 100 used in the last minute; "
+        "error": "Too many requests for 'tokens': 50 of 100 used in the last minute, 60 asked for; "
         "try again in 60 s.",
         "code": "RATE_LIMIT_EXCEEDED",
         "retryAfter": 60,
