@@ -172,7 +172,7 @@ def test_a_process_that_ends_tells_what_it_has_not_told_yet() -> None:
     assert re.search(told, done.stderr)
 
 
-_PROGRAM = '''
+_PROGRAM = """
 import io, logging
 from wsgiref.util import setup_testing_defaults
 from lockgate import Gate
@@ -184,7 +184,7 @@ app = protect(lambda environ, start: (start("200 OK", []), [b"ok"])[1],
 environ = {"PATH_INFO": "/x"}
 setup_testing_defaults(environ)
 print(b"".join(app(environ, lambda *_: None)))
-'''
+"""
 
 
 def test_many_keys_take_a_bounded_place() -> None:
