@@ -127,7 +127,7 @@ def resilient(
     Raises:
         ConfigurationError: the deadline or the lease is out of range.
     """
-    if isinstance(store, MemoryStore) and lease is None:
+    if isinstance(store, MemoryStore) and store.io == "none" and lease is None:
         return store
     from .cached.store import CachedStore
     from .leasing import LeasingStore
