@@ -166,7 +166,7 @@ def sessions_of_mcp_belong_to_anyone() -> None:
 def declared_rules_of_tools_are_not_charged() -> None:
     """What the function of a tool declares is no rule of the gate, nor checked when it runs."""
     _set(mcp_rules, declaration=lambda _: requirements.declaration(None))
-    _set(mcp_dispatch, check_declared=lambda *_: None)
+    _set(mcp, check_declared=lambda *_: None)
 
 
 MUTANTS: Final[dict[str, Callable[[], None]]] = {

@@ -224,7 +224,7 @@ def test_a_store_that_fails_after_the_change_loses_no_result_D52(
 
     for name in ("rotate_if", "revoke_if_live", "put_organization"):
         noting(name)
-    for name in ("now", "organization", "peek", "get", "find", "list"):
+    for name in ("now", "organization", "charge", "get", "find", "list"):
         failing(name)
     code = main([*(alone if word == "KEY" else word for word in command), "--json"])
     assert code in {0, COMMITTED}

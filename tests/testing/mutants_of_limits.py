@@ -330,7 +330,7 @@ class ReadsTheLimitBeforeItsTurn(LimitMutant):
 class RefusesByTheLimitWithTheVerdictOfThePlan(LimitMutant):
     """Adds what the limits count to the answer, and leaves them out of the verdict."""
 
-    killed_by: ClassVar = {"W1"}
+    killed_by: ClassVar = {"W1", "W4"}
 
     def judge(self, state: Any, windows: Any, before: Any, limits: Any, at: int, cost: int) -> Any:
         loose = tuple(window._replace(limit=None) for window in limits)
@@ -364,7 +364,7 @@ class HasTheSameMonthsForAllOrganizations(LimitMutant):
 
 
 class RefusesBeyondASoftQuota(LimitMutant):
-    killed_by: ClassVar = {"W2"}
+    killed_by: ClassVar = {"W2", "W4"}
 
     def present(self, limits: LimitWindows, at: int, organization: str) -> LimitWindows:
         limits = super().present(limits, at, organization)

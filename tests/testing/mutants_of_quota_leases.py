@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from lockgate import MemoryStore
+from lockgate.core.key_format import Token
 from lockgate.core.ledger import Hit
 from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement, out
 from lockgate.core.reservations import Reservation
@@ -505,3 +506,20 @@ class RecallsNoClaims(Recalling):
 
     async def claim_if_unclaimed(self, organization: str, *args: Any, **kwargs: Any) -> Any:
         return await LeaseMutant.claim_if_unclaimed(self, organization, *args, **kwargs)
+
+
+class GrantsBesidePromises(LeaseMutant):
+    """Looks at no promise where it may grant a lease."""
+
+    killed_by: ClassVar = {"H5", "P1", "P2", "P3", "W4"}
+
+    async def admit(self, token: Token, *args: Any, **kwargs: Any) -> Admission:
+        key = self._keys.key(token.handle) if kwargs.get("lease") else None
+        if key is None:
+            return await super().admit(token, *args, **kwargs)
+        owner = key.organization
+        leases, promises = self._windows._reserved.get(owner, ((), ()))
+        self._windows._reserved[owner] = leases, ()
+        answer = await super().admit(token, *args, **kwargs)
+        self._windows._reserved[owner] = self.out(owner), promises
+        return answer

@@ -161,6 +161,7 @@ DETECTED: Final[Mapping[Part, Mapping[str, Sequence[str]]]] = {
         ),
     },
     "quota_leases": {
+        "GrantsBesidePromises": ("no_lease_is_granted_beside_promises",),
         "PeeksBesideLeases": (
             "leased_units_are_counted_in_full",
             "named_limits_are_charged_beside_leases",

@@ -35,11 +35,11 @@ def served_by_waitress(app: Any) -> Iterator[Address]:
 
 
 def by_starlette(gate: Gate) -> Any:
-    return served(starlette.protect(made_with_starlette(), gate))
+    return served(starlette.protect(made_with_starlette(), gate, errors="lockgate"))
 
 
 def by_flask(gate: Gate) -> Any:
-    return served_by_waitress(flask.protect(made_with_flask(), gate))
+    return served_by_waitress(flask.protect(made_with_flask(), gate, errors="lockgate"))
 
 
 def by_wsgi(gate: Gate) -> Any:
