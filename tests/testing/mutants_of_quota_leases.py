@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from zlib import crc32
 
 from lockgate import MemoryStore
-from lockgate.core.key_format import Token
 from lockgate.core.ledger import Hit
 from lockgate.core.quota_leases import LeaseRequest, QuotaLeases, Settlement, out
 from lockgate.core.reservations import Reservation
@@ -513,13 +512,15 @@ class GrantsBesidePromises(LeaseMutant):
 
     killed_by: ClassVar = {"H5", "P1", "P2", "P3", "W4"}
 
-    async def admit(self, token: Token, *args: Any, **kwargs: Any) -> Admission:
-        key = self._keys.key(token.handle) if kwargs.get("lease") else None
+    async def admit(
+        self, *asked: Any, lease: LeaseRequest | None = None, **named: Any
+    ) -> Admission:
+        key = None if lease is None else self._keys.key(asked[0].handle)
         if key is None:
-            return await super().admit(token, *args, **kwargs)
+            return await super().admit(*asked, lease=lease, **named)
         owner = key.organization
         leases, promises = self._windows._reserved.get(owner, ((), ()))
         self._windows._reserved[owner] = leases, ()
-        answer = await super().admit(token, *args, **kwargs)
+        answer = await super().admit(*asked, lease=lease, **named)
         self._windows._reserved[owner] = self.out(owner), promises
         return answer
