@@ -389,7 +389,7 @@ def gate_with(
         ({"brand": "Acme"}, "'Acme'.*lower-case"),
         ({"brand": ""}, "brand ''.*2 to 20"),
         ({"environment": "li-ve"}, "environment 'li-ve'.*letters"),
-        ({"peppers": [b"short"]}, r"at least 16 random bytes.*secrets\.token_bytes\(32\)"),
+        ({"peppers": [b"short"]}, r"at least 16 random bytes.*secrets\.token_hex\(32\)"),
         ({"key_options": {"cap": 0}}, "cap is 0: use at least 1, or None"),
         ({"key_options": {"cap": -1}}, "cap is -1: use"),
         ({"public_url": "acme.example"}, "'acme.example'.*https://"),
