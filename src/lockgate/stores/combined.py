@@ -12,45 +12,23 @@ from ..errors import ConfigurationError
 from ..events import Events
 from .answers import Freshness, HistoryOwner, StoreWarning, Usage, UsageBatch
 from .base import IoMode, KeyStore, Store, WindowStore
+from .directory import Directory
 from .rows import Commit, Index, Outcome, R, Read, Walk, Wanted
 
 A = TypeVar("A")
 
 
-class CombinedStore(Store):
-    """Keeps rows and usage in a key store, and ledgers in a window store.
-
-    An admission is composed: it reads the key and the plan, charges the windows, and adds to the
-    usage of the key. Nothing of one part is copied to the other, so a revocation is immediate (K4).
-    No change counter covers both parts: processes remember refusals for a second at most. Quota
-    leases are not granted, since a change of a key cannot recall them in its step.
+class OverRows(Directory):
+    """Operations composed over the rows of a key store; a subclass may come between.
 
     Args:
-        keys: keeps keys with their usage, accounts, plans, the change log and usage histories.
-        windows: keeps ledgers: windows, named limits, slots and holds.
-
-    Raises:
-        ConfigurationError: one part blocks and the other awaits.
+        keys: keeps the rows, their usage and its histories.
     """
 
-    def __init__(self, keys: KeyStore, windows: WindowStore) -> None:
+    def __init__(self, keys: KeyStore) -> None:
         self.keys: Final = keys
-        self.windows: Final = windows
-        self._stores: Final = [part for part in (keys, windows) if isinstance(part, Store)]
-        self.io: IoMode = joint_mode(keys.io, windows.io)
+        self.io = keys.io
         self.keeps_history = keys.keeps_history
-        self.enforces_deadline = all(
-            part.io == "none" or (isinstance(part, Store) and part.enforces_deadline)
-            for part in (keys, windows)
-        )
-
-    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
-        asked: object = action
-        if isinstance(asked, Reset):
-            if asked.change is not None:  # First, so that none is missing.
-                await self._repeated(Commit(owner, token_hex(8), change=asked.change), now)
-            return cast(A, await self.windows.charge(owner, Reset(), now))
-        return await self.windows.charge(owner, action, now)
 
     async def read(
         self,
@@ -81,6 +59,47 @@ class CombinedStore(Store):
 
     async def history(self, owner: HistoryOwner) -> UsageHistory:
         return await self.keys.history(owner)
+
+    async def ready(self) -> None:
+        await self.keys.ready()
+
+    async def close(self) -> None:
+        await self.keys.close()
+
+
+class CombinedStore(OverRows, Store):
+    """Keeps rows and usage in a key store, and ledgers in a window store.
+
+    An admission is composed: it reads the key and the plan, charges the windows, and adds to the
+    usage of the key. Nothing of one part is copied to the other, so a revocation is immediate (K4).
+    No change counter covers both parts: processes remember refusals for a second at most. Quota
+    leases are not granted, since a change of a key cannot recall them in its step.
+
+    Args:
+        keys: keeps keys with their usage, accounts, plans, the change log and usage histories.
+        windows: keeps ledgers: windows, named limits, slots and holds.
+
+    Raises:
+        ConfigurationError: one part blocks and the other awaits.
+    """
+
+    def __init__(self, keys: KeyStore, windows: WindowStore) -> None:
+        super().__init__(keys)
+        self.windows: Final = windows
+        self._stores: Final = [part for part in (keys, windows) if isinstance(part, Store)]
+        self.io: IoMode = joint_mode(keys.io, windows.io)
+        self.enforces_deadline = all(
+            part.io == "none" or (isinstance(part, Store) and part.enforces_deadline)
+            for part in (keys, windows)
+        )
+
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        asked: object = action
+        if isinstance(asked, Reset):
+            if asked.change is not None:  # First, so that none is missing.
+                await self._repeated(Commit(owner, token_hex(8), change=asked.change), now)
+            return cast(A, await self.windows.charge(owner, Reset(), now))
+        return await self.windows.charge(owner, action, now)
 
     async def freshness(self) -> Freshness:
         """Return the clock of the windows, as an action that changes nothing answers it."""

@@ -5,9 +5,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
 from ...errors import ConfigurationError
 from ...stores.base import KeyStore, PartStore, Store, WindowStore
+from ...stores.combined import CombinedStore, OverRows
 from ...stores.directory import Directory
+from ...stores.memory.store import MemoryStore
 from ..factories import Factory
-from ..key_stores import BesideKeys, OverRows
 from ..lockstep import Lockstep
 from .callers import Callers
 
@@ -52,6 +53,13 @@ class Check(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.sentence}-{self.name}"
+
+
+class BesideKeys(CombinedStore):
+    """A window store beside keys in memory, for the checks that charge windows by a key."""
+
+    def __init__(self, windows: WindowStore) -> None:
+        super().__init__(MemoryStore(), windows)
 
 
 def whole(store: PartStore) -> Store:

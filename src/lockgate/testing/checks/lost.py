@@ -13,11 +13,11 @@ from ...core.plans import Organization
 from ...core.timestamps import DAY
 from ...stores.answers import OutcomeUnknown
 from ...stores.base import PAGE_AT_MOST, KeyStore, Store
+from ...stores.combined import OverRows
 from ...stores.rows import REMEMBERED, Commit, Outcome
 from ..calls import Call
 from ..factories import NOW, Factory
 from ..guarantees import Broken
-from ..key_stores import OverRows
 from ..lockstep import Lockstep
 from .check import Check
 
@@ -47,10 +47,10 @@ class Losing(OverRows):
     async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
         if commit.id in self._lost:
             later = now + 1 if now is not None and self._is_made else now
-            return await self.store.commit(commit, later)
+            return await self.keys.commit(commit, later)
         self._lost.add(commit.id)
         if self._is_made:
-            await self.store.commit(commit, now)
+            await self.keys.commit(commit, now)
         if self._between is not None:
             await self._between()
         raise OutcomeUnknown("injected: the reply was lost")
