@@ -253,7 +253,7 @@ def _instant(at: int | None) -> str | None:
 def _answer(
     refused: Reason | None, used_up: Sequence[LimitExplanation] = ()
 ) -> list[tuple[str, object]]:
-    """Return the lines that tell whether the next request is admitted, and what is refused."""
+    """Return the lines on the verdict of the next request, and on full limits of holds."""
     others = [_refuses(one) for one in used_up]
     if refused is None:
         return [("next request", "; ".join(["admitted", *others]))]
