@@ -34,7 +34,7 @@ from lockgate.errors import (
 )
 from lockgate.options import WebOptions
 from lockgate.starlette import protect as starlette_protect
-from lockgate.web.asgi_request import body_reader
+from lockgate.web.asgi_exchange import body_reader
 from tests.stores.making import at_once
 
 from .web.driving import RATE, Answer, Bench, Line, ask, body_messages, http_scope, websocket_scope

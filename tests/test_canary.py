@@ -32,7 +32,7 @@ from lockgate.options import StoreOptions
 from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.sessions import Session, SignedCookie
 from lockgate.starlette import error_handlers, operations
-from lockgate.web.asgi_request import AsgiRequest
+from lockgate.web.asgi_exchange import AsgiRequest
 from lockgate.web.guard import Guard
 from lockgate.web.operations.account_schemas import SignIn
 from lockgate.web.operations.openapi import describe

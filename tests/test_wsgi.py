@@ -27,7 +27,7 @@ from lockgate.options import WebOptions
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
 from lockgate.web.entry import principal_of
-from lockgate.web.wsgi_request import WsgiRequest, body_reader
+from lockgate.web.wsgi_exchange import WsgiRequest, body_reader
 from lockgate.wsgi import GateMiddleware
 from tests.gates import flat_gate
 

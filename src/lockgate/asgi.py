@@ -22,7 +22,7 @@ The steps of a request in ``GateMiddleware.__call__``, and the statuses that eac
    g. ``Guard._refused`` adds the rate headers to a refusal of these steps, or lets the request in
       where shadow mode only watches.
 
-3. ``refuse`` in ``web/asgi_response.py`` answers with the refusal of step 2.
+3. ``refuse`` in ``web/asgi_exchange.py`` answers with the refusal of step 2.
 4. The scope gets the record of the admission (``Entry``), the principal, ``user`` and ``auth``.
 5. ``Exchange.hold_slot`` takes a slot, if the rule says so: 429, 503.
 6. The application runs: ``preflights`` for a CORS preflight, otherwise ``app``.
@@ -53,9 +53,17 @@ from .core.limits import Limit
 from .errors import ConfigurationError, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
+from .web.asgi_exchange import (
+    AsgiRequest,
+    ClientGone,
+    Exchange,
+    allow_nothing,
+    body_reader,
+    refuse,
+    respond,
+    set_unauthenticated_user,
+)
 from .web.asgi_lifespan import NO_ASYNCIO, Lifespan
-from .web.asgi_request import AsgiRequest, ClientGone, body_reader
-from .web.asgi_response import Exchange, allow_nothing, refuse, respond, set_unauthenticated_user
 from .web.asgi_types import ASGIApp, Message, Receive, Scope, Send
 from .web.audit import Audit, ServedRoute, audit_routes, logger, report
 from .web.disconnects import cancel_on_disconnect

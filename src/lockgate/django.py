@@ -25,7 +25,7 @@ from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
-from .web.asgi_request import AsgiRequest
+from .web.asgi_exchange import AsgiRequest
 from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.entry import ENTRY, charged_rule, entry_in, gate_in, principal_of
@@ -38,8 +38,7 @@ from .web.protection import NO_GATE, audit, combined_rules
 from .web.request import RequestView
 from .web.requirements import admitted, declaration, mark, required, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest
-from .web.wsgi_response import text
+from .web.wsgi_exchange import WsgiRequest, text
 
 with extra("django", "django", "asgiref", "django"):
     from asgiref.sync import iscoroutinefunction, markcoroutinefunction

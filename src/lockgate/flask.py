@@ -28,8 +28,7 @@ from .web.operations.table import endpoints, refused
 from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, is_lockgates
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest, body_reader, unreadable
-from .web.wsgi_response import text
+from .web.wsgi_exchange import WsgiRequest, body_reader, text, unreadable
 from .wsgi import PARAMS, GateMiddleware, guarded_operation
 
 with extra("flask", "lockgate[flask]"):

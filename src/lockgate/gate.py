@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from hashlib import blake2b
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
@@ -10,12 +11,13 @@ from .core.accounts import Account
 from .core.allowed_addresses import contains
 from .core.api_keys import ApiKey
 from .core.arguments import checks_arguments
+from .core.bounded_dict import BoundedDict
 from .core.client_address import ClientAddresses, budget_of
 from .core.deprecation import sunset_headers
 from .core.digests import PLAIN_SCHEME, Peppers
 from .core.fast_tuples import new_tuple
 from .core.imported_keys import ImportedToken
-from .core.key_format import KeyFormat, Token
+from .core.key_format import HEADER_LENGTH, KeyFormat, Token
 from .core.ledger import Hit, Peek
 from .core.limit_hits import of_plan_alone, tighter
 from .core.limit_windows import LimitWindows
@@ -50,7 +52,6 @@ from .services.imports.imported_keys import ImportedKeys
 from .services.keys.keys import Keys
 from .services.keys.rejected_rows import RejectedRows, seal_is_valid
 from .services.keys.retention import Retention
-from .services.keys.verified_key_cache import VerifiedKeyCache
 from .services.leaks.settings import LeakReports
 from .services.limits.anonymous_limits import AnonymousLimits
 from .services.limits.subject_limits import SubjectLimits, refused_subject
@@ -107,6 +108,9 @@ _UNREAD: Final = Reading(True, 0, (), None, 0, None, None, 0)
 
 # Bound at module level: a global lookup is cheaper than an attribute lookup per request.
 _ADMITTED: Final = Verdict.ADMITTED
+
+_KNOWN_AT_MOST: Final = 131_072
+"""As many as key hints (:data:`lockgate.stores.redis.key_hints.AT_MOST`), at 0.8 KB each."""
 
 Client = TypeVar("Client")
 Kind = TypeVar("Kind", Registration, LeakReports, UsageHistory)
@@ -1142,6 +1146,35 @@ class Gate:
         for name in ("accept_plain", "accept_unsealed"):
             if getattr(peppers, name):
                 logger.warning("%s", _ACCEPTS.format(name))
+
+
+class VerifiedKeyCache:
+    """Maps the BLAKE2b of an admitted ``Authorization`` value to its parsed token.
+
+    A hit saves parsing, checksum and keyed digest, but admits no request: the store verifies the
+    key on each use. The cache holds digests only, no keys.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = BoundedDict[bytes, Token](_KNOWN_AT_MOST)
+
+    def find(self, authorizations: Sequence[bytes]) -> Token | None:
+        """Return the token of these ``Authorization`` values; None: parse them."""
+        if len(authorizations) != 1 or len(authorizations[0]) > HEADER_LENGTH:
+            return None
+        fingerprint = blake2b(authorizations[0]).digest()
+        token = self._tokens.get(fingerprint)
+        if token is not None:
+            self._tokens.touch(fingerprint)
+        return token
+
+    def remember(self, authorization: bytes, token: Token, key: ApiKey) -> None:
+        """Remember the token with which this key was admitted."""
+        self._tokens[blake2b(authorization).digest()] = token.without_secret(key)
+
+    def forget(self, authorization: bytes) -> None:
+        """Forget a token that is no longer admitted."""
+        self._tokens.pop(blake2b(authorization).digest(), None)
 
 
 def _check_cost(cost: int, least: int = 1) -> None:

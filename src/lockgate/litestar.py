@@ -23,8 +23,7 @@ from .errors import ConfigurationError, NotFound, Refusal
 from .events import logger
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_request import AsgiRequest
-from .web.asgi_response import refuse
+from .web.asgi_exchange import AsgiRequest, refuse
 from .web.asgi_types import ASGIApp, Scope, Send
 from .web.audit import ANY_METHOD, ServedRoute, view_of
 from .web.disconnects import cancel_on_disconnect
@@ -36,7 +35,7 @@ from .web.operations.table import endpoints, refused
 from .web.protection import NO_GATE, audit, combined_rules, public_documents
 from .web.requirements import admitted, declaration, declare, watched
 from .web.shadow import Shadow
-from .web.wsgi_response import text
+from .web.wsgi_exchange import text
 
 with extra("litestar", "litestar"):
     from litestar import Litestar, Request, Response, types

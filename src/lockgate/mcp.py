@@ -40,8 +40,7 @@ from .errors import ConfigurationError, Refusal, Unauthenticated
 from .events import logger
 from .gate import Gate
 from .principal import Caller, Principal
-from .web.asgi_request import ClientGone
-from .web.asgi_response import REPLY_OF, Exchange, refuse
+from .web.asgi_exchange import REPLY_OF, ClientGone, Exchange, refuse
 from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.audit import Audit, StrictAuditFailed
 from .web.entry import entry_in, principal_of

@@ -20,7 +20,7 @@ from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, Refusal
 from .gate import Gate
 from .principal import Caller
-from .web.asgi_request import AsgiRequest
+from .web.asgi_exchange import AsgiRequest
 from .web.asgi_types import ASGIApp, Receive, Scope, Send
 from .web.entry import charged_rule, entry_in, gate_in
 from .web.guard import PREFLIGHT, Guard
@@ -31,7 +31,7 @@ from .web.operations.table import refused
 from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, is_lockgates
 from .web.requirements import admitted, declare, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_response import text
+from .web.wsgi_exchange import text
 
 with extra("quart", "quart"):
     from quart import (

@@ -29,8 +29,7 @@ from .web.operations.table import answer, endpoints, path_pattern, refused
 from .web.protection import audit, combined_rules
 from .web.requirements import admitted, mark, watched
 from .web.shadow import Shadow
-from .web.wsgi_request import WsgiRequest, body_reader
-from .web.wsgi_response import Body, is_stream, respond, starting
+from .web.wsgi_exchange import Body, WsgiRequest, body_reader, is_stream, respond, starting
 
 __all__ = ["Caller", "GateMiddleware", "audit", "operations", "protect", "requires"]
 

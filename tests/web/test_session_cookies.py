@@ -11,9 +11,9 @@ import pytest
 
 from lockgate import Registration, run
 from lockgate.options import WebOptions
-from lockgate.web.asgi_request import AsgiRequest
+from lockgate.web.asgi_exchange import AsgiRequest
 from lockgate.web.operations.openapi import describe
-from lockgate.web.wsgi_request import WsgiRequest
+from lockgate.web.wsgi_exchange import WsgiRequest
 
 from .driving import ORIGIN, SECRET, Bench, http_scope
 from .front_ends import FRAMEWORKS, KEYS, FrontEnd, django_settings

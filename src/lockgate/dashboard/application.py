@@ -28,7 +28,7 @@ from ..errors import (
 from ..gate import Gate
 from ..stores.committed import collecting
 from ..sync import run
-from ..web import asgi_request, asgi_response, wsgi_request, wsgi_response
+from ..web import asgi_exchange, wsgi_exchange
 from ..web.asgi_types import ASGIApp, Receive, Scope, Send
 from ..web.bodies import BODY_LIMIT
 from ..web.entry import Measured, entry_in
@@ -142,10 +142,10 @@ def wsgi_dashboard(gate: Gate, **options: Unpack[Options]) -> WSGIApplication:
 
     def serve(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         base = environ.get("SCRIPT_NAME", "").encode("latin-1").decode("utf-8", "replace")
-        read = wsgi_request.body_reader(environ)
-        caller, spent = wsgi_request.WsgiRequest(environ), _spent_budget(environ)
+        read = wsgi_exchange.body_reader(environ)
+        caller, spent = wsgi_exchange.WsgiRequest(environ), _spent_budget(environ)
         reply = run(answer(site, caller, base, read, spent))
-        return wsgi_response.respond(reply, environ, start_response)
+        return wsgi_exchange.respond(reply, environ, start_response)
 
     guarded = wsgi.GateMiddleware(serve, gate, _RULES)
     guarded.guard.audited = True  # It has no other routes.
@@ -170,18 +170,18 @@ class _AsgiPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            await asgi_response.refuse(NotFound(), scope, send, self._site.gate)
+            await asgi_exchange.refuse(NotFound(), scope, send, self._site.gate)
         else:
             await self._guarded(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        read, base = asgi_request.body_reader(receive), scope.get("root_path", "")
+        read, base = asgi_exchange.body_reader(receive), scope.get("root_path", "")
         try:
-            caller, spent = asgi_request.AsgiRequest(scope), _spent_budget(scope)
+            caller, spent = asgi_exchange.AsgiRequest(scope), _spent_budget(scope)
             reply = await answer(self._site, caller, base, read, spent)
-        except asgi_request.ClientGone:
+        except asgi_exchange.ClientGone:
             return
-        await asgi_response.respond(reply, scope, send)
+        await asgi_exchange.respond(reply, scope, send)
 
 
 async def answer(

@@ -7,8 +7,7 @@ from urllib.parse import quote
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 from ..errors import ConfigurationError
-from ..web.asgi_request import AsgiRequest
-from ..web.asgi_response import respond
+from ..web.asgi_exchange import AsgiRequest, respond
 from ..web.asgi_types import ASGIApp, Receive, Scope, Send
 from ..web.operations.operation import Reply
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from ..dashboard import dashboard, wsgi_dashboard, wsgi_mount
 from ..starlette import protect
 from ..sync import run
-from ..web import asgi_request, wsgi_request
+from ..web import asgi_exchange, wsgi_exchange
 from ..web.bodies import BODY_LIMIT
 from ..web.entry import principal_of
 from .mcp_tools import WithTools, is_offered
@@ -69,8 +69,8 @@ def flask_application(service: Service) -> WSGIApplication:
         def view(**params: str) -> FlaskResponse:
             operation = operations["GET" if request.method == "HEAD" else request.method]
             environ = request.environ
-            body = run(wsgi_request.body_reader(environ)(BODY_LIMIT))
-            caller = wsgi_request.WsgiRequest(environ)
+            body = run(wsgi_exchange.body_reader(environ)(BODY_LIMIT))
+            caller = wsgi_exchange.WsgiRequest(environ)
             visit = Visit(principal_of(environ), caller, params, body)
             status, value = run(operation.handler(visit))
             content, headers = sent(value)
@@ -103,10 +103,10 @@ def _endpoint(operations: Mapping[str, Operation]) -> Any:
     async def endpoint(request: Request) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         try:
-            body = await asgi_request.body_reader(request.receive)(BODY_LIMIT)
-        except asgi_request.ClientGone:
+            body = await asgi_exchange.body_reader(request.receive)(BODY_LIMIT)
+        except asgi_exchange.ClientGone:
             return Response(status_code=400)
-        caller = asgi_request.AsgiRequest(request.scope)
+        caller = asgi_exchange.AsgiRequest(request.scope)
         visit = Visit(principal_of(request.scope), caller, request.path_params, body)
         status, value = await operations[method].handler(visit)
         content, headers = sent(value)

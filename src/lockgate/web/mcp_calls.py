@@ -22,7 +22,7 @@ from ..errors import (
     Refusal,
 )
 from ..gate import Gate
-from .asgi_request import ClientGone
+from .asgi_exchange import ClientGone
 from .asgi_types import Message, Receive
 from .entry import Entry
 from .operations.operation import Reply

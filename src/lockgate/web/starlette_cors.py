@@ -14,8 +14,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .asgi_request import AsgiRequest
-from .asgi_response import allow_nothing
+from .asgi_exchange import AsgiRequest, allow_nothing
 from .inner_cors import warn_of_inner_cors
 
 _LAYERS_AT_MOST: Final = 50

@@ -13,8 +13,7 @@ from starlette.websockets import WebSocket
 
 from ..errors import LockgateError, MethodNotAllowed, NotFound, Refusal
 from ..gate import Gate
-from .asgi_request import AsgiRequest
-from .asgi_response import refuse
+from .asgi_exchange import AsgiRequest, refuse
 from .entry import gate_in
 from .operations.table import refused
 

@@ -28,8 +28,7 @@ from starlette.types import Receive, Scope, Send
 from ..core.access_rule import Rule
 from ..errors import Refusal
 from ..gate import Gate
-from .asgi_request import AsgiRequest
-from .asgi_response import refuse
+from .asgi_exchange import AsgiRequest, refuse
 from .audit import ServedRoute, view_of
 from .entry import ENTRY, entry_in
 from .guard import Guard

@@ -2,9 +2,9 @@
 
 import pytest
 
+from lockgate import gate as module
 from lockgate.core.key_format import HEADER_LENGTH, NewKey
-from lockgate.services.keys import verified_key_cache as module
-from lockgate.services.keys.verified_key_cache import VerifiedKeyCache
+from lockgate.gate import VerifiedKeyCache
 from tests.stores.making import NOW, draft_of, new_key, token_of
 
 
@@ -63,7 +63,7 @@ def test_a_header_that_is_too_long_is_not_even_digested() -> None:
 
 def test_a_full_memory_keeps_the_keys_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forgetting all at once would lock out every key behind an address that is being flooded."""
-    monkeypatch.setattr(module, "_AT_MOST", 20)
+    monkeypatch.setattr(module, "_KNOWN_AT_MOST", 20)
     known, busy = VerifiedKeyCache(), new_key()
     remember(known, busy)
     for _ in range(100):
