@@ -148,7 +148,7 @@ def campaigns(session: nox.Session) -> None:
 SHARED_BY_THREADS = [
     *("tests/core/test_bounded_dict.py", "tests/stores/memory", "tests/stores/resilience"),
     *("tests/stores/runtime/test_batching.py", "tests/stores/runtime/test_per_loop.py"),
-    *("tests/services/keys/test_verified_key_cache.py", "tests/services/usage/test_recorder.py"),
+    *("tests/test_verified_key_cache.py", "tests/services/usage/test_recorder.py"),
     "tests/services/limits/test_anonymous_limits.py",
     "tests/services/reservations/test_shielded.py",
     # They suspend servers, which all threads share.

@@ -2,7 +2,8 @@
 
     python -m benchmarks.kept_retries_load [--organizations N] [--callers N] [--minutes M]
 
-Workers of uvicorn share one Redis, or the store of ``--store URL``. Half of the organizations is on
+Four workers of uvicorn share one Redis, or the store of ``--store URL``; ``memory://`` has one
+worker. Half of the organizations is on
 a plan that keeps retries, the other half on the same plan without. Each caller has its own key and
 calls by the SDK of OpenAI, the SDK of Anthropic or urllib3 in turn, which try a refused call twice
 more; together those of an organization ask for 1.3 times its limit, a request a minute for each
@@ -38,7 +39,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from lockgate import Gate, Plan, PlanBook, Rule, run
+from lockgate import Gate, Plan, PlanBook, Rule
 from lockgate.asgi import GateMiddleware
 from lockgate.core.timestamps import MINUTE
 from lockgate.error_formats import anthropic as anthropic_errors
@@ -51,7 +52,7 @@ from tests.servers import redis_server
 
 from .measure import machine, table
 
-WORKERS, PROCESSES, RETRIES, DEMAND, WARM = 4, 2, 2, 1.3, 90.0
+PROCESSES, RETRIES, DEMAND, WARM = 2, 2, 1.3, 90.0
 PLANS = ("today", "kept")
 _PEPPER = bytes(range(32))
 _MESSAGE: Any = {"role": "user", "content": "hi"}
@@ -63,6 +64,7 @@ class Load(NamedTuple):
     organizations: int
     callers: int
     minutes: float
+    workers: int = 4
 
     @property
     def limit(self) -> int:
@@ -107,9 +109,11 @@ def opened(url: str, load: Load) -> Gate:
     )
 
 
-def serve(url: str, load: Load, listener: socket, pipe: Connection) -> None:
-    """Serve as one worker; send the instants of all admissions by organization at the end."""
+def serve(url: str, load: Load, listener: socket, is_first: bool, pipe: Connection) -> None:
+    """Serve as one worker; send the keys if it is the first one, and at the end the instants of all
+    admissions by organization."""
     admitted: dict[str, list[int]] = {}
+    gate = opened(url, load)
 
     async def answer(request: Request) -> JSONResponse:
         principal = request.user
@@ -122,11 +126,13 @@ def serve(url: str, load: Load, listener: socket, pipe: Connection) -> None:
         exception_handlers=error_handlers,
     )
     rules: dict[str, Rule | str] = {f"POST {path}": Rule("models:write") for path in paths}
-    guarded = GateMiddleware(app, opened(url, load), rules)
+    guarded = GateMiddleware(app, gate, rules)
     config = uvicorn.Config(guarded, log_level="warning", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
 
     async def main() -> None:
+        if is_first:
+            pipe.send(await prepared(gate, load))
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         await asyncio.get_running_loop().run_in_executor(None, pipe.recv)
         server.should_exit = True
@@ -238,15 +244,14 @@ def drive(
     asyncio.run(main())
 
 
-async def prepared(url: str, load: Load) -> list[tuple[int, str, str]]:
+async def prepared(gate: Gate, load: Load) -> list[tuple[int, str, str]]:
     """Make the organizations and a key for each caller."""
-    gate, keys = opened(url, load), list[tuple[int, str, str]]()
+    keys = list[tuple[int, str, str]]()
     for name, plan in load.names.items():
         await gate.organizations.place(name, plan)
         for _ in range(load.callers):
             made = await gate.keys.create(name, "a caller", ["*"])
             keys.append((len(keys), plan, made.text))
-    await gate.close()
     return keys
 
 
@@ -260,17 +265,19 @@ def fullest(instants: list[int], limit: int) -> float:
 
 def measure(load: Load, url: str, store_calls: Any) -> None:
     """Run one load and print its figures."""
-    keys = run(prepared(url, load))
     forking, until = get_context("spawn"), WARM + load.minutes * 60
     workers, bases = [], []
-    for _ in range(WORKERS):
+    for number in range(load.workers):
         listener = socket()
         listener.bind(("127.0.0.1", 0))
         listener.listen(4096)
         here, there = forking.Pipe()
-        workers.append((forking.Process(target=serve, args=(url, load, listener, there)), here))
+        workers.append(
+            (forking.Process(target=serve, args=(url, load, listener, not number, there)), here)
+        )
         workers[-1][0].start()
         bases.append(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    keys: list[tuple[int, str, str]] = workers[0][1].recv()
     for base in bases:
         urllib3.request("GET", base + "/", timeout=300)
     before, clients = store_calls(), []
@@ -326,7 +333,7 @@ def report(load: Load, done: list[Done], admitted: dict[str, list[int]]) -> None
         )
     title = (
         f"{load.organizations} organizations of {load.callers} callers, {load.limit} a minute, at "
-        f"{DEMAND} times the limit, {WORKERS} workers, {load.minutes:g} minutes"
+        f"{DEMAND} times the limit, {load.workers} workers, {load.minutes:g} minutes"
     )
     columns = ["", "calls", "failed", "delivered", "worst minute", "longest"]
     table(title, [*columns, "429s", "p50 s", "p99 s"], rows)
@@ -339,7 +346,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--store", help="a URL instead of a Redis server that is started")
     chosen = parser.parse_args()
-    load = Load(chosen.organizations, chosen.callers, chosen.minutes)
+    workers = 1 if chosen.store == "memory://" else 4
+    load = Load(chosen.organizations, chosen.callers, chosen.minutes, workers)
     print(machine())
     with ExitStack() as servers:
         if chosen.store:

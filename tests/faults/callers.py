@@ -27,7 +27,7 @@ from .oracle import ADMITTED, AWAY, LIMITED, REFUSED, REVOKED, UNAVAILABLE, Answ
 
 LIMIT = 60
 """Requests a minute of the organizations on the plan `tight`."""
-PLANS = PlanBook([Plan("free", 10**6, 10**7, None, None), Plan("tight", LIMIT, None, None, None)])
+PLANS = PlanBook([Plan("free", 10**6, 10**7, None, None), Plan("tight", LIMIT, kept_retries=True)])
 PEPPERS = [b"the pepper of the fault campaign"]
 PROCESSES = 2
 PATIENCE = 30.0
