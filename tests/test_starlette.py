@@ -1,4 +1,7 @@
-"""lockgate's operations on Starlette, the decorator for scopes, Starlette's own, error bodies."""
+"""What the Starlette adapter does itself: operations as routes, decorators, error bodies.
+
+tests/web holds what the guard decides, tests/web/test_protect.py what is alike on every framework.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from lockgate import PUBLIC, ConfigurationError, Gate, MemoryStore, Rule
@@ -26,20 +29,11 @@ from lockgate.starlette import error_handlers, operations, requires
 from lockgate.stores.base import IoMode
 from lockgate.web.shadow import Shadow
 
-from .web.driving import ORIGIN, Answer, Bench, Line, ask, http_scope, websocket_scope
+from .web.driving import Answer, Bench, Line, ask, http_scope, websocket_scope
 
 KEYS = "/api/v1/api-keys"
 STATUS = "/api/v1/account/rate-limits"
-
-
-async def test_the_gates_of_the_operations_log_no_warning(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Each stands before one route that it knows: no audit is missing."""
-    bench = Bench()
-    app = Starlette(routes=operations(bench.gate))
-    assert (await ask(app, path=KEYS, key=bench.key())).status == 200
-    assert not [record.getMessage() for record in caplog.records if record.name == "lockgate"]
+EVIL = [("origin", "https://evil.example")]
 
 
 def plain(text: str = "ok") -> Any:
@@ -49,9 +43,20 @@ def plain(text: str = "ok") -> Any:
     return endpoint
 
 
-def bare(bench: Bench) -> Starlette:
+def raising(error: Exception) -> Any:
+    async def endpoint(_: Request) -> Response:
+        raise error
+
+    return endpoint
+
+
+def bare(bench: Bench) -> ASGIApp:
     """The operations with no middleware in front."""
     return Starlette(routes=[*operations(bench.gate)], exception_handlers=error_handlers)
+
+
+def mounted(bench: Bench) -> ASGIApp:
+    return Starlette(routes=[Mount("/v2", routes=operations(bench.gate))])
 
 
 def behind(
@@ -65,183 +70,87 @@ def guarded(bench: Bench, **fields: Any) -> ASGIApp:
     return behind(bench, operations(bench.gate), **fields)
 
 
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
 # --- the operations, with and without a middleware in front ----------------------------------
 
 
-@pytest.mark.parametrize("build", [bare, guarded])
-async def test_the_whole_life_of_a_key(build: Any) -> None:
-    bench = Bench()
-    app, session = build(bench), bench.session()
-    created = await ask(app, "POST", KEYS, session=session, json_body={"name": "mine"})
+@pytest.mark.parametrize(("build", "prefix"), [(bare, ""), (guarded, ""), (mounted, "/v2")])
+async def test_the_operations_are_guarded_with_and_without_a_middleware(
+    bench: Bench, build: Any, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app, session, keys = build(bench), bench.session(), f"{prefix}{KEYS}"
+    for method, path, code in (
+        ("GET", keys, "MISSING_AUTH"),
+        ("POST", keys, "SESSION_REQUIRED"),
+        ("GET", f"{keys}/x", "MISSING_AUTH"),
+        ("DELETE", f"{keys}/x", "MISSING_AUTH"),
+        ("GET", f"{prefix}{STATUS}", "MISSING_AUTH"),
+        ("PUT", keys, "MISSING_AUTH"),
+    ):
+        answer = await ask(app, method, path)
+        assert (answer.status, answer.code, len(answer.rate)) == (401, code, 3)
+    foreign = await ask(app, "POST", keys, session=session, headers=EVIL, json_body={"name": "x"})
+    assert (foreign.status, foreign.code) == (403, "CROSS_SITE_REQUEST")
+    assert bench.used() == 0
+    created = await ask(app, "POST", keys, session=session, json_body={"name": "mine"})
     assert (created.status, created.rate[:2]) == (201, (1000, 999))
     assert created.one("cache-control") == "no-store"
     key, id = created.json()["key"], created.json()["id"]
-    listed = await ask(app, "GET", KEYS, key=key)
+    listed = await ask(app, "GET", keys, key=key)
     assert [entry["id"] for entry in listed.json()["data"]] == [id]
     assert listed.rate[1] == 998
-    detail = (await ask(app, "GET", f"{KEYS}/{id.upper()}", session=session)).json()["data"]
+    detail = (await ask(app, "GET", f"{keys}/{id.upper()}", session=session)).json()["data"]
     assert (detail["organizationId"], detail["requestCount"]) == ("org_1", 1)
-    status = (await ask(app, "GET", STATUS, key=key)).json()
-    assert status["usage"]["minute"] == {"used": 4, "limit": 1000}
-    gone = await ask(app, "DELETE", f"{KEYS}/{id}", key=key)
-    assert (gone.status, gone.json()["success"]) == (200, True)
-    refused = await ask(app, "GET", KEYS, key=key)
-    assert (refused.status, refused.code) == (401, "KEY_REVOKED")
-    assert bench.used() == 5
+    poor = bench.key("models:read")
+    assert (await ask(app, "DELETE", f"{keys}/{id}", key=poor)).code == "INSUFFICIENT_SCOPE"
+    assert (await ask(app, "POST", keys, key=key, json_body={})).code == "SESSION_REQUIRED"
+    for method, path, allow in (("PUT", keys, "GET, HEAD, POST"), ("PATCH", f"{keys}/x", None)):
+        wrong = await ask(app, method, path, key=key)
+        assert (wrong.status, wrong.one("allow")) == (405, allow or "DELETE, GET, HEAD")
+    assert (await ask(app, "DELETE", f"{keys}/{id}", key=key)).json()["success"] is True
+    assert (await ask(app, "GET", keys, key=key)).code == "KEY_REVOKED"
+    # The gates of the operations know their one route, so no audit is missing.
+    assert not [r for r in caplog.records if r.name == "lockgate" and "audit" in r.getMessage()]
 
 
-@pytest.mark.parametrize("build", [bare, guarded])
-@pytest.mark.parametrize(
-    ("method", "path", "code"),
-    [
-        ("GET", KEYS, "MISSING_AUTH"),
-        ("POST", KEYS, "SESSION_REQUIRED"),
-        ("GET", f"{KEYS}/x", "MISSING_AUTH"),
-        ("DELETE", f"{KEYS}/x", "MISSING_AUTH"),
-        ("GET", STATUS, "MISSING_AUTH"),
-        ("PUT", KEYS, "MISSING_AUTH"),
-    ],
-)
-async def test_no_operation_is_admitted_without_a_credential(
-    build: Any, method: str, path: str, code: str
-) -> None:
-    bench = Bench()
-    answer = await ask(build(bench), method, path)
-    assert (answer.status, answer.code, answer.rate[:2]) == (401, code, (1000, 999))
-
-
-@pytest.mark.parametrize("build", [bare, guarded])
-async def test_d9_a_key_revokes_itself_and_for_others_it_needs_account_write(build: Any) -> None:
-    bench = Bench()
-    app = build(bench)
-    poor, other = bench.key("account:read"), bench.key("models:read")
-    ids = {key.prefix: key.id for key in (await bench.gate.keys.list("org_1")).keys}
-    refused = await ask(app, "DELETE", f"{KEYS}/{ids[other[:15]]}", key=poor)
-    assert (refused.status, refused.code) == (403, "INSUFFICIENT_SCOPE")
-    assert (await ask(app, "DELETE", f"{KEYS}/{ids[other[:15]].upper()}", key=other)).status == 200
-    assert (await ask(app, "DELETE", f"{KEYS}/{ids[poor[:15]]}", key=poor)).status == 200
-    assert [key.revoked_at for key in (await bench.gate.keys.list("org_1")).keys] == [
-        bench.clock.now
-    ] * 2
-
-
-@pytest.mark.parametrize("build", [bare, guarded])
-async def test_no_key_creates_a_key(build: Any) -> None:
-    bench = Bench()
-    answer = await ask(build(bench), "POST", KEYS, key=bench.key(), json_body={"name": "x"})
-    assert (answer.status, answer.code) == (401, "SESSION_REQUIRED")
-
-
-@pytest.mark.parametrize("build", [bare, guarded])
-@pytest.mark.parametrize(
-    "headers",
-    [
-        [("origin", "https://evil.example")],
-        [("origin", "null")],
-        [("origin", ORIGIN), ("origin", ORIGIN)],
-        [("sec-fetch-site", "cross-site")],
-        [("sec-fetch-site", "same-site")],
-        [("sec-fetch-site", "same-origin"), ("origin", "https://evil.example")],
-        [("origin", ORIGIN + "."), ("host", "console.example.com.")],
-    ],
-)
-async def test_r5_no_other_site_writes_with_a_session(
-    build: Any, headers: list[tuple[str, str]]
-) -> None:
-    bench = Bench()
-    app, session = build(bench), bench.session()
-    answer = await ask(app, "POST", KEYS, session=session, headers=headers, json_body={"name": "x"})
-    assert (answer.status, answer.code) == (403, "CROSS_SITE_REQUEST")
-    assert (await bench.gate.keys.list("org_1")).keys == []
-    assert bench.used() == 0
-    read = await ask(app, "GET", KEYS, session=session, headers=headers)
-    assert read.status == 200
-
-
-@pytest.mark.parametrize("build", [bare, guarded])
-async def test_d17_wrong_methods_name_the_right_ones(build: Any) -> None:
-    bench = Bench()
-    answer = await ask(build(bench), "PUT", KEYS, key=bench.key())
-    assert (answer.status, answer.one("allow")) == (405, "GET, HEAD, POST")
-    answer = await ask(build(bench), "PATCH", f"{KEYS}/x", key=bench.key())
-    assert (answer.status, answer.one("allow")) == (405, "DELETE, GET, HEAD")
-
-
-async def test_the_operations_cannot_be_mounted_without_sessions() -> None:
+def test_the_operations_need_sessions_and_their_rules_are_lockgates_own(bench: Bench) -> None:
+    without = Gate(brand="acme")
     with pytest.raises(ConfigurationError, match=r"sessions=SignedCookie"):
-        operations(Gate(brand="acme"))
-
-
-async def test_without_sessions_no_rule_is_taken() -> None:
-    gate = Gate(brand="acme")
-    GateMiddleware(Starlette(), gate, {f"GET {KEYS}": "jobs:read"})
-
-
-def test_rules_for_lockgates_own_operations_are_refused() -> None:
-    bench = Bench()
-    for key in (f"GET {KEYS}", f"GET {KEYS}/{{key}}"):
+        operations(without)
+    GateMiddleware(Starlette(), without, {f"GET {KEYS}": "jobs:read"})
+    for path in (KEYS, f"{KEYS}/{{key}}"):
         with pytest.raises(ConfigurationError, match="api-keys"):
-            GateMiddleware(Starlette(), bench.gate, {key: PUBLIC})
+            GateMiddleware(Starlette(), bench.gate, {f"GET {path}": PUBLIC})
 
 
-async def test_d37_the_prefix_is_one_parameter() -> None:
-    bench = Bench(web_options=WebOptions(prefix="/v7"))
+@pytest.mark.parametrize(("prefix", "other"), [("/v7", 404), ("", 404)])
+async def test_d37_the_prefix_is_one_parameter(prefix: str, other: int) -> None:
+    bench = Bench(web_options=WebOptions(prefix=prefix))
     app = guarded(bench)
-    assert (await ask(app, path="/v7/api-keys", key=bench.key())).status == 200
-    assert (await ask(app, path=KEYS, key=bench.key())).status == 404
-    bench = Bench(web_options=WebOptions(prefix=""))
-    assert (await ask(guarded(bench), path="/api-keys", key=bench.key())).status == 200
+    assert (await ask(app, path=f"{prefix}/api-keys", key=bench.key())).status == 200
+    assert (await ask(app, path=KEYS, key=bench.key())).status == other
 
 
-@pytest.mark.parametrize("rules", [None, {"* /v2/{rest:path}": Rule()}])
+@pytest.mark.parametrize("rules", [None, {"* /v2/{rest:path}": Rule()}, {"* /v2/{r:path}": PUBLIC}])
+@pytest.mark.parametrize("shadow", [None, "all"])
 async def test_operations_mounted_where_the_guard_has_no_rule_are_closed_to_sessions(
-    rules: Any,
+    bench: Bench, rules: Any, shadow: Shadow | None
 ) -> None:
-    bench = Bench()
-    app = behind(bench, [Mount("/v2", routes=operations(bench.gate))], rules)
-    session, poor = bench.session(), bench.key("models:read")
-    body = {"name": "x"}
-    created = await ask(app, "POST", f"/v2{KEYS}", key=poor, session=session, json_body=body)
-    assert created.status == 401
-    assert (await ask(app, "POST", f"/v2{KEYS}", session=session, json_body=body)).status == 401
-    assert (await ask(app, "POST", f"/v2{KEYS}", json_body=body)).status == 401
+    app = behind(bench, [Mount("/v2", routes=operations(bench.gate))], rules, shadow=shadow)
+    session, poor, body = bench.session(), bench.key("models:read"), {"name": "x"}
+    callers: list[dict[str, Any]] = [{}, {"key": poor}, {"session": session, "headers": EVIL}]
+    if not shadow and (rules is None or PUBLIC not in rules.values()):
+        callers += [{"session": session}, {"key": poor, "session": session}]
+    for caller in callers:
+        created = await ask(app, "POST", f"/v2{KEYS}", json_body=body, **caller)
+        assert created.status in ({401, 403} if "headers" in caller else {401})
     assert (await ask(app, "GET", f"/v2{KEYS}")).status == 401
-    assert (await ask(app, "GET", f"/v2{KEYS}", key=poor)).status == 403
-    assert (await ask(app, "GET", f"/v2{STATUS}", key=bench.key("account:read"))).status == 200
-    assert len((await bench.gate.keys.list("org_1")).keys) == 2
-
-
-async def test_operations_mounted_below_a_public_rule_stay_closed() -> None:
-    bench = Bench()
-    app = behind(
-        bench,
-        [Mount("/v2", routes=operations(bench.gate))],
-        {"* /v2/{rest:path}": PUBLIC},
-    )
-    body, evil = {"name": "x"}, [("origin", "https://evil.example")]
-    assert (await ask(app, "POST", f"/v2{KEYS}", json_body=body)).status == 401
-    assert (await ask(app, "POST", f"/v2{KEYS}", key=bench.key(), json_body=body)).status == 401
-    foreign = await ask(
-        app, "POST", f"/v2{KEYS}", session=bench.session(), headers=evil, json_body=body
-    )
-    assert foreign.status in (401, 403)
-    assert (await ask(app, "GET", f"/v2{KEYS}")).status == 401
-    assert (await ask(app, "GET", f"/v2{KEYS}", key=bench.key("models:read"))).status in (401, 403)
-    assert len((await bench.gate.keys.list("org_1")).keys) == 2
-
-
-async def test_operations_mounted_deeper_without_a_middleware_are_guarded() -> None:
-    bench = Bench()
-    app = Starlette(routes=[Mount("/v2", routes=operations(bench.gate))])
-    path = f"/v2{KEYS}"
-    assert (await ask(app, path=path)).status == 401
-    assert (await ask(app, path=path, key=bench.key("models:read"))).status == 403
-    assert (await ask(app, path=path, key=bench.key())).status == 200
-    evil = [("origin", "https://evil.example")]
-    answer = await ask(
-        app, "POST", path, session=bench.session(), headers=evil, json_body={"name": "x"}
-    )
-    assert answer.status == 403
+    assert (await ask(app, "GET", f"/v2{KEYS}", key=poor)).status in (401, 403)
+    assert len((await bench.gate.keys.list("org_1")).keys) == 1
 
 
 async def test_shadow_mode_leaves_the_operations_closed() -> None:
@@ -255,106 +164,34 @@ async def test_shadow_mode_leaves_the_operations_closed() -> None:
     assert set(bench.names()) == {"refused"}
 
 
-async def test_shadow_mode_leaves_operations_closed_where_no_rule_knows_them() -> None:
-    bench = Bench()
-    app = behind(bench, [Mount("/v2", routes=operations(bench.gate))], shadow="all")
-    assert (await ask(app, "GET", f"/v2{KEYS}")).status == 401
-    assert (await ask(app, "POST", f"/v2{KEYS}", json_body={"name": "x"})).status == 401
-
-
-# --- bodies ---------------------------------------------------------------------------------
-
-
-async def test_413_without_reading_on() -> None:
-    bench = Bench()
-    chunks: list[Message] = [
-        {"type": "http.request", "body": b"x" * 60_000, "more_body": True} for _ in range(9)
-    ]
-    line = Line(chunks)
-    headers = [("cookie", f"__session={bench.session()}"), ("content-type", "application/json")]
-    await guarded(bench)(http_scope("POST", KEYS, headers=headers), line.receive, line.send)
-    assert (Answer(line.sent).status, line.received) == (413, 2)
-
-
-async def test_a_body_in_chunks() -> None:
-    bench = Bench()
-    body = [b'{"na', b'me": ', b"", b'"in chunks"}']
-    answer = await ask(
-        guarded(bench),
-        "POST",
-        KEYS,
-        session=bench.session(),
-        headers=[("content-type", "application/json")],
-        body=body,
-    )
-    assert answer.status == 201
-
-
-async def test_a_client_that_leaves_in_mid_body() -> None:
-    bench = Bench()
-    line = Line(
-        [
-            {"type": "http.request", "body": b'{"name"', "more_body": True},
-            {"type": "http.disconnect"},
-        ]
-    )
-    headers = [("cookie", f"__session={bench.session()}"), ("content-type", "application/json")]
-    await guarded(bench)(http_scope("POST", KEYS, headers=headers), line.receive, line.send)
-    assert line.sent == []
-    assert (await bench.gate.keys.list("org_1")).keys == []
+# --- bodies and failures ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("messages", "statuses"),
     [
-        b"",
-        b"{",
-        b"[]",
-        b'"x"',
-        b"null",
-        b"\xff",
-        b"\xef\xbb\xbf{}",
-        b'{"name": "a", "name": "b"}',
-        b'{"name": "a", "expiresInDays": NaN}',
-        b'{"name": "a", "expiresInDays": 1e999}',
-        b'{"name": "a", "expiresInDays": true}',
-        b'{"name": "a", "expiresInDays": "1"}',
-        b'{"name": "a", "expireInDays": 1}',
-        b'{"name": "\\ud800"}',
-        b'{"name": "a\\u0000"}',
-        b'{"name": "a", "scopes": null}',
-        b'{"name": "a", "scopes": ["\\ud800"]}',
-        b'{"name": "a", "\\ud800": 1}',
-        b"[" * 60_000,
-        b'{"name": "a", "expiresInDays": ' + b"1" * 5000 + b"}",
+        ([b'{"na', b'me": ', b"", b'"in chunks"}'], [201]),
+        ([b"x" * 60_000] * 9, [413]),
+        ([b'{"name"', None], []),
+        ([b"[" * 60_000], [400]),
     ],
+    ids=["in chunks", "too large", "a client that leaves", "not JSON"],
 )
-async def test_g3_bad_bodies_are_400(body: bytes) -> None:
-    bench = Bench()
-    answer = await ask(
-        guarded(bench),
-        "POST",
-        KEYS,
-        session=bench.session(),
-        headers=[("content-type", "application/json")],
-        body=body,
+async def test_a_body_is_read_as_it_comes_and_no_further(
+    bench: Bench, messages: list[bytes | None], statuses: list[int]
+) -> None:
+    last = len(messages) - 1
+    line = Line(
+        {"type": "http.disconnect"}
+        if part is None
+        else {"type": "http.request", "body": part, "more_body": number < last}
+        for number, part in enumerate(messages)
     )
-    assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
-    assert answer.json()["details"]
-    assert (await bench.gate.keys.list("org_1")).keys == []
-
-
-async def test_one_error_lists_every_problem_of_a_body() -> None:
-    bench = Bench()
-    answer = await ask(
-        guarded(bench),
-        "POST",
-        KEYS,
-        session=bench.session(),
-        json_body={"name": "", "scopes": ["no:such", "x"], "expiresInDays": 0, "extra": 1},
-    )
-    fields = {detail["field"] for detail in answer.json()["details"]}
-    assert fields == {"name", "scopes", "expiresInDays", "extra"}
+    headers = [("cookie", f"__session={bench.session()}"), ("content-type", "application/json")]
+    await guarded(bench)(http_scope("POST", KEYS, headers=headers), line.receive, line.send)
+    assert [sent["status"] for sent in line.sent if "status" in sent] == statuses
+    assert line.received <= (2 if 413 in statuses else 4)
+    assert len((await bench.gate.keys.list("org_1")).keys) == statuses.count(201)
 
 
 async def test_g4_a_store_that_fails_in_an_operation_is_503() -> None:
@@ -406,17 +243,23 @@ async def over_a_socket(websocket: WebSocket) -> None:
     await websocket.close()
 
 
+async def by_hand(websocket: WebSocket) -> None:
+    websocket.state.principal.need("jobs:write")
+    await websocket.accept()
+    await websocket.close()
+
+
 DECORATED = [
     Route("/loop", in_the_loop),
     Route("/thread", in_a_thread),
     Route("/class", Endpoint),
     WebSocketRoute("/socket", over_a_socket),
+    WebSocketRoute("/by-hand", by_hand),
 ]
 
 
 @pytest.mark.parametrize("path", ["/loop", "/thread", "/class"])
-async def test_requires_admits_the_scope_and_refuses_another(path: str) -> None:
-    bench = Bench()
+async def test_requires_admits_the_scope_and_refuses_another(bench: Bench, path: str) -> None:
     app = behind(bench, DECORATED, {f"GET {path}": Rule()})
     assert (await ask(app, path=path, key=bench.key("jobs:*"))).body.decode() == path[1:]
     refused = await ask(app, path=path, key=bench.key("models:read"))
@@ -426,54 +269,46 @@ async def test_requires_admits_the_scope_and_refuses_another(path: str) -> None:
     assert refused.one("content-length") == str(len(refused.body))
     assert refused.one("cache-control") == "no-store"
     assert refused.rate[:2] == (1000, 998)
-
-
-@pytest.mark.parametrize("path", ["/loop", "/thread", "/class"])
-async def test_requires_on_a_public_route_or_without_a_gate_is_an_error(path: str) -> None:
-    bench = Bench()
-    app = behind(bench, DECORATED, {f"GET {path}": PUBLIC})
     with pytest.raises(ConfigurationError, match=f"GET {path}' is <Rule: public>, and its endpo"):
-        await ask(app, path=path, key=bench.key())
+        await ask(behind(bench, DECORATED, {f"GET {path}": PUBLIC}), path=path)
     with pytest.raises(ConfigurationError, match=r"No gate .* call protect\(app, gate\)"):
         await ask(Starlette(routes=DECORATED), path=path, key=bench.key())
 
 
-async def test_our_requires_on_a_websocket() -> None:
-    bench = Bench()
-    app = behind(bench, DECORATED)
-    sent: list[Message] = []
-    for scopes, denial, kinds in (
+@pytest.mark.parametrize("path", ["/socket", "/by-hand"])
+@pytest.mark.parametrize(
+    ("scope", "denial", "kinds"),
+    [
         ("jobs:write", True, ["websocket.accept", "websocket.close"]),
         ("models:read", True, ["websocket.http.response.start", "websocket.http.response.body"]),
         ("models:read", False, ["websocket.close"]),
-    ):
-        line = Line([{"type": "websocket.connect"}])
-        sent = line.sent
-        scope = websocket_scope("/socket", key=bench.key(scopes), denial=denial)
-        await app(scope, line.receive, line.send)
-        assert [message["type"] for message in line.sent] == kinds
-        if kinds[0].endswith("start"):
-            assert (Answer(line.sent).status, len(Answer(line.sent).rate)) == (403, 3)
-    assert sent[0]["code"] == 1008
+    ],
+)
+async def test_a_websocket_endpoint_that_requires_a_scope_denies_the_handshake(
+    bench: Bench, path: str, scope: str, denial: bool, kinds: list[str]
+) -> None:
+    """``error_handlers`` answer HTTP only: the handshake must not be left without an answer."""
+    line = Line([{"type": "websocket.connect"}])
+    asked = websocket_scope(path, key=bench.key(scope), denial=denial)
+    await asyncio.wait_for(behind(bench, DECORATED)(asked, line.receive, line.send), 60)
+    assert [message["type"] for message in line.sent] == kinds
+    if len(kinds) == 1:
+        assert line.sent[0]["code"] == 1008
+    elif scope == "models:read":
+        assert (Answer(line.sent).status, len(Answer(line.sent).rate)) == (403, 3)
 
 
-def test_our_requires_wants_an_exact_scope() -> None:
+async def test_requires_wants_an_exact_scope_and_a_function_that_takes_the_request() -> None:
     for scope in ("jobs:*", "*", ""):
         with pytest.raises(ConfigurationError, match="one exact scope"):
             requires(scope)
 
-
-async def test_our_requires_on_something_that_takes_no_request() -> None:
     @requires("jobs:write")
     async def blind() -> None: ...
 
     with pytest.raises(ConfigurationError, match="takes the request"):
         await blind()
-
-
-async def test_our_requires_keeps_name_and_documentation() -> None:
-    assert in_the_loop.__name__ == "in_the_loop"
-    assert in_a_thread.__name__ == "in_a_thread"
+    assert (in_the_loop.__name__, in_a_thread.__name__) == ("in_the_loop", "in_a_thread")
 
 
 # --- Starlette's own ------------------------------------------------------------------------
@@ -503,9 +338,8 @@ def starlettes_both(request: Request) -> Response:
     ],
 )
 async def test_starlettes_requires_understands_wildcards(
-    scopes: tuple[str, ...], one: int, two: int
+    bench: Bench, scopes: tuple[str, ...], one: int, two: int
 ) -> None:
-    bench = Bench()
     app = behind(bench, [Route("/one", starlettes), Route("/two", starlettes_both)])
     key = bench.key(*scopes)
     first = await ask(app, path="/one", key=key)
@@ -517,10 +351,9 @@ async def test_starlettes_requires_understands_wildcards(
 
 @pytest.mark.parametrize("shadow", [None, "all"])
 async def test_g3_starlettes_requires_without_a_key_refuses_and_does_not_crash(
-    shadow: Shadow | None,
+    bench: Bench, shadow: Shadow | None
 ) -> None:
     """A public route, or what shadow mode lets through: refused at most, never a crash."""
-    bench = Bench()
     rules = {"GET /one": Rule() if shadow else PUBLIC}
     app = behind(bench, [Route("/one", starlettes)], rules, shadow=shadow)
     assert (await ask(app, path="/one")).status in (401, 403)
@@ -529,88 +362,38 @@ async def test_g3_starlettes_requires_without_a_key_refuses_and_does_not_crash(
 # --- errors ---------------------------------------------------------------------------------
 
 
-async def test_exceptions_of_an_endpoint_keep_status_and_headers() -> None:
-    async def raising(request: Request) -> Response:
-        raise {
-            "capped": KeyLimitReached(3),
-            "nothing": NotFound(),
-            "teapot": HTTPException(418, "short and stout", {"x-pot": "tea"}),
-            "cached": HTTPException(304, headers={"etag": '"1"'}),
-            "job": HTTPException(404, "There is no job 7.", {"x-job": "7"}),
-        }[request.path_params["what"]]
-
-    bench = Bench()
-    app = behind(bench, [Route("/{what}", raising)])
-    key = bench.key()
-
-    async def answers(path: str) -> Answer:
-        answer = await ask(app, path=path, key=key)
-        assert len(answer.rate) == 3
-        return answer
-
-    assert ((await answers("/capped")).status, (await answers("/capped")).code) == (
-        409,
-        "KEY_LIMIT_REACHED",
-    )
-    assert (await answers("/nothing")).code == "NOT_FOUND"
-    teapot = await answers("/teapot")
-    assert (teapot.status, teapot.body, teapot.one("x-pot")) == (418, b"short and stout", "tea")
-    cached = await answers("/cached")
-    assert (cached.status, cached.body, cached.one("etag")) == (304, b"", '"1"')
-    assert (await answers("/nowhere/at/all")).code == "NOT_FOUND"
-
-
-async def test_the_message_of_an_endpoints_own_404_is_kept() -> None:
-    """The router's own 404 and 405 are to look like lockgate's; this one is the application's."""
-
-    async def raising(_: Request) -> Response:
-        raise HTTPException(404, "There is no job 7.", {"x-job": "7"})
-
-    bench = Bench()
-    answer = await ask(behind(bench, [Route("/x", raising)]), path="/x", key=bench.key())
-    assert (answer.status, answer.all("x-job")) == (404, ["7"])
-    assert "There is no job 7." in answer.body.decode()
-
-
-async def test_a_405_without_allow_is_still_a_sentence() -> None:
-    async def raising(_: Request) -> Response:
-        raise HTTPException(405)
-
-    bench = Bench()
-    answer = await ask(behind(bench, [Route("/x", raising)]), path="/x", key=bench.key())
-    assert answer.status == 405
+@pytest.mark.parametrize(
+    ("error", "status", "told"),
+    [
+        (KeyLimitReached(3), 409, b'"code":"KEY_LIMIT_REACHED"'),
+        (NotFound(), 404, b'"code":"NOT_FOUND"'),
+        (HTTPException(418, "short and stout", {"x-own": "7"}), 418, b"short and stout"),
+        (HTTPException(304, headers={"x-own": "7"}), 304, b""),
+        (HTTPException(404, "There is no job 7.", {"x-own": "7"}), 404, b"There is no job 7."),
+        (HTTPException(405), 405, b'"code":"METHOD_NOT_ALLOWED"'),
+    ],
+    ids=repr,
+)
+async def test_exceptions_of_an_endpoint_keep_status_and_headers(
+    bench: Bench, error: Exception, status: int, told: bytes
+) -> None:
+    """The router's own 404 and 405 are to look like lockgate's, these are the application's."""
+    answer = await ask(behind(bench, [Route("/x", raising(error))]), path="/x", key=bench.key())
+    assert (answer.status, len(answer.rate)) == (status, 3)
+    assert answer.all("x-own") == (["7"] if "x-own" in repr(vars(error)) else [])
+    assert told in answer.body
     assert b": use ." not in answer.body
 
 
-async def test_the_routers_405_names_the_methods() -> None:
-    bench = Bench()
+async def test_the_routers_404_and_405_have_the_error_form(bench: Bench) -> None:
     app = behind(bench, [Route("/x", plain(), methods=["GET", "PUT"])])
     answer = await ask(app, "POST", "/x", key=bench.key())
     assert (answer.status, answer.code) == (405, "METHOD_NOT_ALLOWED")
     assert answer.one("allow") == "GET, HEAD, PUT"
+    assert (await ask(app, path="/nowhere/at/all", key=bench.key())).code == "NOT_FOUND"
 
 
-async def test_a_refusal_in_a_websocket_endpoint_denies_the_handshake() -> None:
-    """``error_handlers`` answer HTTP only: the handshake must not be left without an answer."""
-
-    async def endpoint(websocket: WebSocket) -> None:
-        websocket.state.principal.need("jobs:write")
-
-    bench = Bench()
-    app = behind(bench, [WebSocketRoute("/socket", endpoint)])
-    line = Line([{"type": "websocket.connect"}])
-    scope = websocket_scope("/socket", key=bench.key("models:read"))
-    await asyncio.wait_for(app(scope, line.receive, line.send), 60)
-    assert (Answer(line.sent).status, len(Answer(line.sent).rate)) == (403, 3)
-    line = Line([{"type": "websocket.connect"}])
-    scope = websocket_scope("/socket", key=bench.key("models:read"), denial=False)
-    await asyncio.wait_for(app(scope, line.receive, line.send), 60)
-    assert [message["type"] for message in line.sent] == ["websocket.close"]
-    assert line.sent[0]["code"] == 1008
-
-
-async def test_inside_the_applications_middleware_stack() -> None:
-    bench = Bench()
+async def test_inside_the_applications_middleware_stack(bench: Bench) -> None:
     app = Starlette(
         routes=[Route("/health", plain()), Route("/x", plain()), *operations(bench.gate)],
         middleware=[Middleware(GateMiddleware, bench.gate, {"GET /health": PUBLIC})],
