@@ -1,17 +1,16 @@
-"""The FastAPI router, dependency and error bodies, inside applications of every build."""
+"""What the FastAPI adapter does itself, inside applications of every build.
+
+tests/web/test_protect.py holds what is alike on every framework.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import httpx2 as httpx
 import pytest
-from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPException, WebSocket
-from fastapi.responses import StreamingResponse
+from fastapi import APIRouter, Body, Depends, FastAPI, HTTPException, WebSocket
 from fastapi.testclient import TestClient
-from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
@@ -90,19 +89,17 @@ def code(answer: httpx.Response) -> str:
     return f"{answer.status_code} {answer.json()['code']}"
 
 
-def test_the_dependency_gives_the_caller(client: TestClient, gate: Gate) -> None:
+def test_the_dependency_gives_the_caller_and_refuses_as_lockgate_does(
+    client: TestClient, gate: Gate
+) -> None:
     answer = client.get("/outer/inner/jobs/7", headers=bearer(gate, "jobs:*"))
     assert answer.json() == {"job": 7, "of": "org_1"}
     assert answer.headers["x-ratelimit-remaining"] == "9"
-
-
-def test_the_dependency_refuses_as_lockgate_does(client: TestClient, gate: Gate) -> None:
     refused = client.get("/outer/inner/jobs/7", headers=bearer(gate, "models:read"))
     assert code(refused) == "403 INSUFFICIENT_SCOPE"
     assert 'scope="jobs:read"' in refused.headers["www-authenticate"]
-    assert refused.headers["x-ratelimit-remaining"] == "9"
+    assert refused.headers["x-ratelimit-remaining"] == "8"
     assert refused.headers["cache-control"] == "no-store"
-    assert code(client.get("/mine")) == "401 MISSING_AUTH"
     assert code(client.get("/outer/inner/jobs/7")) == "401 MISSING_AUTH"
 
 
@@ -129,20 +126,6 @@ def test_without_a_middleware_endpoints_raise_and_operations_stay_guarded(gate: 
     with pytest.raises(ConfigurationError, match=r"No gate .* call protect\(app, gate\)"):
         client.get("/mine", headers=bearer(gate))
     assert code(client.get(KEYS)) == "401 MISSING_AUTH"
-    assert client.get(KEYS, headers=bearer(gate)).status_code == 200
-
-
-def test_all_errors_have_the_error_form(client: TestClient, gate: Gate) -> None:
-    key = bearer(gate)
-    assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
-    assert code(client.get("/outer/inner/missing", headers=key)) == "404 NOT_FOUND"
-    assert code(client.put("/health", headers=key)) == "405 METHOD_NOT_ALLOWED"
-    wrong = client.get("/outer/inner/jobs/seven", headers=key)
-    assert code(wrong) == "400 VALIDATION_ERROR"
-    assert [detail["field"] for detail in wrong.json()["details"]] == ["number"]
-
-
-def test_the_operations_create_list_and_refuse(client: TestClient, gate: Gate) -> None:
     session = {"Cookie": f"__session={sessions.issue(Session('org_1', 'ada'))}"}
     made = client.post(KEYS, headers=session, json={"name": "made"})
     assert made.status_code == 201
@@ -153,11 +136,18 @@ def test_the_operations_create_list_and_refuse(client: TestClient, gate: Gate) -
     assert wrong.headers["allow"] == "GET, HEAD, POST"
     assert client.delete(f"{KEYS}/{made.json()['id']}", headers=key).status_code == 200
     assert code(client.get(KEYS, headers=key)) == "401 KEY_REVOKED"
-
-
-def test_operations_need_a_session_verifier() -> None:
     with pytest.raises(ConfigurationError, match="session verifier"):
         operations(Gate("memory://", brand="acme"))
+
+
+def test_all_errors_have_the_error_form(client: TestClient, gate: Gate) -> None:
+    key = bearer(gate)
+    assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
+    assert code(client.get("/outer/inner/missing", headers=key)) == "404 NOT_FOUND"
+    assert code(client.put("/health", headers=key)) == "405 METHOD_NOT_ALLOWED"
+    wrong = client.get("/outer/inner/jobs/seven", headers=key)
+    assert code(wrong) == "400 VALIDATION_ERROR"
+    assert [detail["field"] for detail in wrong.json()["details"]] == ["number"]
 
 
 # --- the document -------------------------------------------------------------------------
@@ -219,34 +209,6 @@ def test_the_audit_sees_included_routers(gate: Gate) -> None:
     assert not any("/jobs" in problem for problem in report.problems)
 
 
-def test_added_as_a_middleware(gate: Gate) -> None:
-    app = service(gate)
-    app.add_middleware(GateMiddleware, gate=gate, rules=RULES)
-    client = TestClient(app)
-    assert client.get("/health").json() == "ok"
-    assert client.get("/outer/inner/jobs/1", headers=bearer(gate)).json()["of"] == "org_1"
-    assert code(client.get("/outer/inner/jobs/1")) == "401 MISSING_AUTH"
-
-
-def test_mounted_inside_another_application(gate: Gate) -> None:
-    outer = Starlette(routes=[Mount("/service", GateMiddleware(service(gate), gate, RULES))])
-    client = TestClient(outer)
-    assert client.get("/service/health").json() == "ok"
-    assert client.get("/service/outer/inner/jobs/1", headers=bearer(gate)).json()["job"] == 1
-    assert client.get(f"/service{KEYS}", headers=bearer(gate)).status_code == 200
-    assert code(client.get(f"/service{KEYS}")) == "401 MISSING_AUTH"
-
-
-def test_a_sub_application_behind_the_outer_gate(gate: Gate) -> None:
-    outer = FastAPI(exception_handlers=error_handlers)
-    outer.mount("/sub", service(gate))
-    client = TestClient(GateMiddleware(outer, gate))
-    assert client.get("/sub/mine", headers=bearer(gate)).json() == "org_1"
-    assert code(client.get("/sub/mine")) == "401 MISSING_AUTH"
-    refused = client.get("/sub/mine", headers=bearer(gate, "models:read"))
-    assert code(refused) == "403 INSUFFICIENT_SCOPE"
-
-
 @pytest.mark.parametrize("way", ["mount", "nested", "included", "host"])
 def test_a_mounted_application_answers_the_refusals_of_its_endpoints(gate: Gate, way: str) -> None:
     """Its own answer to a crash would come before that of the outer application."""
@@ -281,32 +243,6 @@ def test_a_mounted_application_answers_the_refusals_of_its_endpoints(gate: Gate,
     assert denied.value.status_code == 403
 
 
-def test_lifespan_background_tasks_and_streams(gate: Gate) -> None:
-    told: list[str] = []
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, str]]:
-        told.append("up")
-        yield {"greeting": "hello"}
-        told.append("down")
-
-    app = service(gate, lifespan=lifespan)
-
-    @app.get("/stream")
-    async def stream(caller: Anybody, after: BackgroundTasks) -> StreamingResponse:
-        async def parts() -> AsyncIterator[bytes]:
-            for number in range(3):
-                yield b"%d" % number
-
-        after.add_task(told.append, f"after {caller.organization}")
-        return StreamingResponse(parts(), background=after)
-
-    with TestClient(GateMiddleware(app, gate)) as client:
-        answer = client.get("/stream", headers=bearer(gate))
-        assert (answer.text, answer.headers["x-ratelimit-remaining"]) == ("012", "9")
-    assert told == ["up", "after org_1", "down"]
-
-
 def test_an_applications_own_errors_stay_fastapis(gate: Gate) -> None:
     """A detail may be any JSON; only the router's 404 and 405 are to look like lockgate's."""
     app = service(gate)
@@ -326,42 +262,44 @@ def test_an_applications_own_errors_stay_fastapis(gate: Gate) -> None:
     assert worded.json() == {"error": "own words", "code": "NOT_FOUND"}
 
 
-@pytest.mark.parametrize("text", ["{", "nul", '{"a": 1,}', "[1, 2"])
-def test_a_text_that_is_no_json_has_no_fields(gate: Gate, text: str) -> None:
+def length_of(body: Annotated[dict[str, int], Body()]) -> int:
+    return len(body)
+
+
+def taking_numbers(gate: Gate) -> TestClient:
+    """Serve an endpoint that takes an object of numbers, as does a function that it depends on."""
     app = service(gate)
 
     @app.post("/anything")
-    def anything(body: Annotated[dict[str, int], Body()]) -> int:
-        return len(body)
+    def anything(
+        body: Annotated[dict[str, int], Body()], length: Annotated[int, Depends(length_of)]
+    ) -> int:
+        return length
 
-    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
-    sent = {"Content-Type": "application/json"}
-    answer = client.post("/anything", content=text, headers=sent)
+    return TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
+
+
+@pytest.mark.parametrize("text", ["{", "nul", '{"a": 1,}', "[1, 2"])
+def test_a_text_that_is_no_json_has_no_fields(gate: Gate, text: str) -> None:
+    answer = taking_numbers(gate).post(
+        "/anything", content=text, headers={"Content-Type": "application/json"}
+    )
     assert code(answer) == "400 VALIDATION_ERROR"
     assert answer.json()["details"] == [{"field": "", "message": "The body is not JSON."}]
 
 
-class Prompt(BaseModel):
-    text: str
-    tokens: int
-
-
-def length_of(body: Annotated[Prompt, Body()]) -> int:
-    return len(body.text)
+def test_k2_no_part_of_a_key_is_in_an_error(gate: Gate) -> None:
+    key = run(gate.keys.create("org_1", "a key")).text
+    body = {key: "x", **{f"x{n}": "x" for n in range(99)}}
+    answer = taking_numbers(gate).post("/anything", json=body)
+    assert code(answer) == "400 VALIDATION_ERROR"
+    assert key[19:31] not in answer.text
+    assert len(answer.json()["details"]) == 50
 
 
 def test_a_field_of_a_body_that_several_functions_take_is_told_once(gate: Gate) -> None:
     """FastAPI validates it for each of them, and reports its errors as often."""
-    app = service(gate)
-
-    def anything(
-        body: Annotated[Prompt, Body()], length: Annotated[int, Depends(length_of)]
-    ) -> int:
-        return length
-
-    app.add_api_route("/anything", anything, methods=["POST"])
-    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
-    answer = client.post("/anything", json={"text": 1, "tokens": "x"})
+    answer = taking_numbers(gate).post("/anything", json={"text": "x", "tokens": "x"})
     assert [one["field"] for one in answer.json()["details"]] == ["text", "tokens"]
 
 
@@ -391,47 +329,25 @@ def test_the_prefix_that_fastapi_takes_off_is_no_part_of_a_rule(gate: Gate, wrap
     assert code(client.get("/shop/shop/health")) == "401 MISSING_AUTH"
 
 
-def test_k2_no_part_of_a_key_is_in_an_error(gate: Gate) -> None:
-    app = service(gate)
-
-    @app.post("/anything")
-    def anything(body: Annotated[dict[str, int], Body()]) -> int:
-        return len(body)
-
-    client = TestClient(GateMiddleware(app, gate, {"POST /anything": PUBLIC}))
-    key = run(gate.keys.create("org_1", "a key")).text
-    answer = client.post("/anything", json={key: "x", **{f"x{n}": "x" for n in range(99)}})
-    assert code(answer) == "400 VALIDATION_ERROR"
-    assert key[19:31] not in answer.text
-    assert len(answer.json()["details"]) == 50
-
-
-@pytest.mark.parametrize("methods", [["GET"], ["GET", "HEAD"], ["GET", "POST"]])
-def test_the_allow_of_a_405_names_head_where_the_route_answers_it(methods: list[str]) -> None:
+@pytest.mark.parametrize(
+    "routes", [[["GET"]], [["GET", "HEAD"]], [["GET", "POST"]], [["GET"], ["HEAD"]]], ids=str
+)
+def test_the_allow_of_a_405_names_head_where_a_route_answers_it(routes: list[list[str]]) -> None:
     """FastAPI's own routes for GET do not answer HEAD (RFC 9110, 10.2.1)."""
     bench, app, router = Bench(), FastAPI(), APIRouter()
     needs = [requires("jobs:read")]
-    app.add_api_route("/jobs/{id}", lambda: "said", methods=methods, dependencies=needs)
-    router.add_api_route("/included", lambda: "said", methods=methods, dependencies=needs)
+    for methods in routes:
+        app.add_api_route("/jobs/{id}", lambda: "said", methods=methods, dependencies=needs)
+        router.add_api_route("/included", lambda: "said", methods=methods, dependencies=needs)
     app.include_router(router)
     client = TestClient(protect(app, bench.gate))
     good = {"Authorization": f"Bearer {bench.key()}"}
+    allowed = [method for methods in routes for method in methods]
     for path in ("/jobs/1", "/included"):
         told = client.patch(path, headers=good)
-        assert (told.status_code, told.headers["allow"]) == (405, ", ".join(methods))
+        assert (told.status_code, told.headers["allow"]) == (405, ", ".join(allowed))
         answered = client.head(path, headers=good).status_code
-        assert answered == (200 if "HEAD" in methods else 405)
-
-
-def test_a_separate_route_for_head_is_in_the_allow_of_a_405() -> None:
-    bench, app = Bench(), FastAPI()
-    for method in ("GET", "HEAD"):
-        needs = [requires("jobs:read")]
-        app.add_api_route("/jobs", lambda: "said", methods=[method], dependencies=needs)
-    client = TestClient(protect(app, bench.gate))
-    good = {"Authorization": f"Bearer {bench.key()}"}
-    assert client.patch("/jobs", headers=good).headers["allow"] == "GET, HEAD"
-    assert client.head("/jobs", headers=good).status_code == 200
+        assert answered == (200 if "HEAD" in allowed else 405)
 
 
 DOCUMENTS = ("/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json")
