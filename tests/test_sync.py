@@ -21,10 +21,6 @@ async def quadruple(number: int) -> int:
     return await double(await double(number))
 
 
-async def nothing() -> None:
-    pass
-
-
 async def refuse() -> int:
     raise KeyNotFound
 
@@ -34,27 +30,15 @@ def suspend() -> Generator[None, None, None]:
     yield
 
 
-def test_the_value_of_a_flow_is_given_back() -> None:
+async def give(what: object) -> object:
+    return what
+
+
+def test_the_value_or_the_exception_of_a_flow_is_given_back() -> None:
+    """A value may be a tuple or an exception."""
     assert run(quadruple(3)) == 12
-    run(nothing())
-    value = object()
-
-    async def give() -> object:
-        return value
-
-    assert run(give()) is value
-
-
-def test_a_value_may_be_a_tuple_or_an_exception() -> None:
-    async def give(what: object) -> object:
-        return what
-
-    problem = KeyNotFound()
-    for what in ((1, 2), (), problem, StopAsyncIteration()):
+    for what in (None, object(), (1, 2), (), KeyNotFound(), StopAsyncIteration()):
         assert run(give(what)) is what
-
-
-def test_an_exception_comes_through() -> None:
     with pytest.raises(KeyNotFound):
         run(refuse())
 
@@ -77,18 +61,14 @@ def test_a_flow_that_suspends_is_closed_and_refused() -> None:
         run(flow)
 
 
-def test_a_flow_that_sleeps_is_refused_without_a_loop() -> None:
-    with pytest.raises(ConfigurationError, match="await it there"):
-        run(asyncio.sleep(0))
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_flow_that_sleeps_is_refused_without_a_loop(seconds: int) -> None:
+    with pytest.raises(ConfigurationError, match="waits for an event loop: await it there"):
+        run(asyncio.sleep(seconds))
 
 
 async def test_a_flow_that_never_suspends_runs_inside_an_event_loop() -> None:
     assert run(double(2)) == 4
-
-
-def test_running_a_flow_of_asyncio_without_a_loop_is_an_error() -> None:
-    with pytest.raises(ConfigurationError, match="waits for an event loop: await it there"):
-        run(asyncio.sleep(1))
 
 
 def test_a_script_and_its_threads_call_a_gate_on_a_database(tmp_path: Path) -> None:
@@ -114,12 +94,8 @@ async def test_a_call_of_a_gate_on_a_database_is_refused_inside_an_event_loop(
 
 def test_flows_after_one_that_failed_are_closed() -> None:
     """Python warns of a flow that is left without being awaited."""
-
-    async def fail() -> int:
-        raise KeyNotFound
-
     second = double(2)
     with pytest.raises(KeyNotFound):
-        run(together([fail(), second]))
+        run(together([refuse(), second]))
     with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
         second.send(None)
