@@ -65,6 +65,7 @@ def families(gate: Gate) -> dict[str, Metric]:
     registry = CollectorRegistry()
     registry.register(GateCollector(gate))
     text = generate_latest(registry).decode()
+    assert not [word for word in ("org_1", "acme_live", "/jobs", "127.0.0.1") if word in text]
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -77,6 +78,7 @@ def samples(family: Metric) -> dict[tuple[str, ...], float]:
 
 
 async def test_prometheus_reads_admissions_and_refusals_by_plan_and_window(gate: Gate) -> None:
+    """And no label holds a key, an organization, an address or a path."""
     await traffic(gate)
     found = families(gate)
     assert samples(found["lockgate_admitted_requests"])[("small",)] == 2
@@ -94,14 +96,6 @@ async def test_requests_that_shadow_mode_admitted_are_counted_separately(gate: G
     shadowed = {refused.code: number for refused, number in gate.metrics.refused.items()}
     assert shadowed["RATE_LIMIT_EXCEEDED"] == 3
     assert {r.shadowed for r in gate.metrics.refused if r.window} == {True}
-
-
-async def test_no_label_holds_a_key_an_organization_or_a_path(gate: Gate) -> None:
-    await traffic(gate)
-    registry = CollectorRegistry()
-    registry.register(GateCollector(gate))
-    text = generate_latest(registry).decode()
-    assert not [word for word in ("org_1", "acme_live", "/jobs", "127.0.0.1") if word in text]
 
 
 async def test_opentelemetry_collects_the_same_counts(gate: Gate) -> None:
@@ -128,28 +122,32 @@ async def test_opentelemetry_collects_the_same_counts(gate: Gate) -> None:
     assert [point.value for point in breakers] == [0]
 
 
-@pytest.mark.parametrize("awaits", [False, True], ids=["blocking", "awaiting"])
-async def test_a_request_has_a_span_for_each_store_call_it_waits_for(
-    tmp_path: Path, awaits: bool
-) -> None:
+@pytest.fixture
+def spans() -> tuple[InMemorySpanExporter, TracerProvider]:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracer = provider.get_tracer("host")
+    return exporter, provider
+
+
+@pytest.mark.parametrize("awaits", [False, True], ids=["blocking", "awaiting"])
+async def test_a_request_has_a_span_for_each_store_call_it_waits_for(
+    tmp_path: Path, spans: tuple[InMemorySpanExporter, TracerProvider], awaits: bool
+) -> None:
+    exporter, provider = spans
     gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
     instrument(gate, MeterProvider([InMemoryMetricReader()]), provider)
     created = await gate.keys.create("org_1", "ci")
-    with tracer.start_as_current_span("request") as request:
+    with provider.get_tracer("host").start_as_current_span("request") as request:
         if awaits:
             await gate.authenticate(created.text)
         else:
             await asyncio.to_thread(run, gate.authenticate(created.text))
     await gate.close()
     made = {span.name: span for span in exporter.get_finished_spans()}
-    admit = made["lockgate admit"]
+    admit, whole = made["lockgate admit"], made["request"]
     assert admit.kind is SpanKind.CLIENT
     assert admit.attributes == {"db.system.name": "sqlite", "db.operation.name": "admit"}
     assert admit.parent is not None and admit.parent.span_id == request.get_span_context().span_id
-    whole = made["request"]
     assert whole.start_time and whole.end_time and admit.start_time and admit.end_time
     # The wall clock of a span's ends and the clock of its duration may differ a little.
     assert whole.start_time - 10**7 < admit.start_time < admit.end_time < whole.end_time + 10**7
@@ -157,10 +155,9 @@ async def test_a_request_has_a_span_for_each_store_call_it_waits_for(
 
 
 async def test_a_span_of_a_failed_store_call_has_its_error_and_no_other_calls_have_spans(
-    tmp_path: Path,
+    spans: tuple[InMemorySpanExporter, TracerProvider],
 ) -> None:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    exporter, provider = spans
     with redis_server() as server:
         gate = Gate(server.url(), brand="acme")
         instrument(gate, MeterProvider([InMemoryMetricReader()]), provider)
@@ -196,37 +193,31 @@ def test_store_calls_are_a_histogram_with_cumulative_buckets(gate: Gate) -> None
     assert [s.value for s in family.samples if s.name.endswith("_sum")] == [pytest.approx(3.0209)]
 
 
-async def test_calls_of_a_shared_store_are_timed_once_a_collector_is_attached(
+async def test_calls_and_batches_of_a_shared_store_are_counted_once_a_collector_is_attached(
     tmp_path: Path,
 ) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme", plans=PLANS)
+    gate = Gate(
+        f"sqlite:///{tmp_path}/keys.db?mode=rwc",
+        brand="acme",
+        plans=PLANS,
+        store_options=StoreOptions(deadline=20),
+    )
     await traffic(gate)
     assert gate.metrics.store_calls == {}
     found = families(gate)
     assert samples(found["lockgate_repeated_refusals"]) == {(): 2}
     before = samples(found["lockgate_batched_admissions"])[()]
     assert before == samples(found["lockgate_batches"])[()]
-    await traffic(gate)
-    calls = families(gate)["lockgate_store_call_seconds"]
-    counted = {s.labels["verb"]: s.value for s in calls.samples if s.name.endswith("_count")}
-    assert counted["admit"] > 0
-    await gate.close()
-
-
-async def test_admissions_that_share_a_transaction_are_a_batch(tmp_path: Path) -> None:
-    plans = PlanBook([Plan("wide", 100, None, None, 1)], default="wide")
-    gate = Gate(
-        f"sqlite:///{tmp_path}/keys.db?mode=rwc",
-        brand="acme",
-        plans=plans,
-        store_options=StoreOptions(deadline=20),
-    )
-    text = (await gate.keys.create("org_1", "ci")).text
+    await gate.organizations.place("org_2", "enterprise", rpm=100, rph=100, rpd=100, concurrent=1)
+    text = (await gate.keys.create("org_2", "ci")).text
     await gate.authenticate(text)
     batches, batched = gate.metrics.batches, gate.metrics.batched
     await asyncio.gather(*(gate.authenticate(text) for _ in range(20)))
     assert gate.metrics.batched - batched == 20
     assert gate.metrics.batches - batches < 20
+    calls = families(gate)["lockgate_store_call_seconds"]
+    counted = {s.labels["verb"]: s.value for s in calls.samples if s.name.endswith("_count")}
+    assert counted["admit"] > 0
     await gate.close()
 
 
@@ -238,10 +229,10 @@ def test_redis_calls_that_share_a_pipeline_are_counted(
     monkeypatch.setattr("lockgate.stores.runtime.background.EVERY", 3600)
     plans = PlanBook([Plan("wide", 1000, None, None, 1)], default="wide")
     with redis_server() as server:
-        gate = Gate(
-            server.url(), brand="acme", plans=plans, store_options=StoreOptions(deadline=20)
-        )
-        assert gate.metrics.pipelines.sent == 0
+        options = StoreOptions(deadline=20)
+        gate = Gate(server.url(), brand="acme", plans=plans, store_options=options)
+        counts = gate.metrics.pipelines
+        assert counts.sent == 0
         text = run(gate.keys.create("org_1", "ci")).text
         run(gate.authenticate(text))
         found = families(gate)
@@ -250,18 +241,18 @@ def test_redis_calls_that_share_a_pipeline_are_counted(
 
         async def together() -> None:
             await gate.authenticate(text)
-            before = gate.metrics.pipelines.sent
+            before = counts.sent
             await asyncio.gather(*(gate.authenticate(text) for _ in range(20)))
-            assert 1 <= gate.metrics.pipelines.sent - before < 20
+            assert 1 <= counts.sent - before < 20
             await gate.store.close()
 
-        calls = gate.metrics.pipelines.calls
+        calls = counts.calls
         if awaits:
             asyncio.run(together())
-            assert gate.metrics.pipelines.calls - calls >= 21
+            assert counts.calls - calls >= 21
         else:
             run(gate.authenticate(text))
-            assert gate.metrics.pipelines.calls - calls == 1
+            assert counts.calls - calls == 1
         run(gate.close())
 
 
@@ -279,12 +270,8 @@ def test_a_histogram_has_a_bucket_for_each_bound_and_one_more() -> None:
     assert histogram.counts == [1] * (len(BUCKETS) + 1)
 
 
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
-
-
-def test_plans_without_end_are_counted_together(metrics: Metrics) -> None:
+def test_plans_without_end_are_counted_together() -> None:
+    metrics = Metrics()
     for number in range(10_000):
         metrics.admit(f"plan {number}")
         metrics.refuse("RATE_LIMIT_EXCEEDED", f"plan {number}", "rpm")
