@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lockgate import Event, Plan, PlanBook, run
 from lockgate.core.ledger import Peek
@@ -154,6 +154,12 @@ async def ask(
     line = Line(body_messages([body] if isinstance(body, bytes) else body))
     await app(http_scope(method, path, headers=fields, **scoped), line.receive, line.send)
     return Answer(line.sent)
+
+
+async def say(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that answers every request."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"said"})
 
 
 def websocket_scope(

@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
+from waitress.server import create_server
 
 
 @contextmanager
@@ -34,6 +35,20 @@ def served(app: ASGIApp, **fields: Any) -> Iterator[tuple[str, int]]:
         thread.join(timeout=60)
         listener.close()
         assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
+def served_by_waitress(app: Any) -> Iterator[tuple[str, int]]:
+    """Serve a WSGI application on a free port; gives host and port."""
+    server: Any = create_server(app, host="127.0.0.1", port=0, threads=4)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield "127.0.0.1", server.effective_port
+    finally:
+        server.task_dispatcher.shutdown()  # First: a worker that ends pulls the trigger.
+        server.trigger.pull_trigger(server.close)
+        thread.join(60)
 
 
 def exchange(address: tuple[str, int], request: bytes) -> bytes:

@@ -15,7 +15,7 @@ from lockgate.web.audit import view_of
 from tests.attack.pairs import PAIRS
 from tests.dashboard.consoles import PLACES
 
-from . import front_ends, test_matched_routes, test_protect
+from . import applications, front_ends, test_matched_routes
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(next(iter(lockgate.__path__)))
@@ -66,7 +66,7 @@ def test_every_framework_is_in_the_tables_of_the_tests_and_of_the_package(framew
     tables = {
         "_FRAMEWORKS of src/lockgate/web/audit.py": view_of(view) is None,
         "NEEDS of release/imports.py": f"lockgate.{framework}" in needs or framework == "starlette",
-        "ADAPTERS of tests/web/test_protect.py": framework in {*test_protect.ADAPTERS, "django"},
+        "ADAPTERS of tests/web/applications.py": framework in {*applications.ADAPTERS, "django"},
         "FRAMEWORKS of tests/web/test_matched_routes.py": framework
         in test_matched_routes.FRAMEWORKS,
         "PLACES of tests/dashboard/consoles.py": framework in PLACES,

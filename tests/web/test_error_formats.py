@@ -24,14 +24,16 @@ from lockgate.error_formats import (
 from lockgate.errors import (
     ConcurrentLimitExceeded,
     InvalidFormat,
+    InvalidRequest,
     MethodNotAllowed,
+    Problem,
     RateLimitExceeded,
     StoreUnavailable,
 )
 from lockgate.options import WebOptions
 from lockgate.web.error_bodies import answer_of
-from tests.web.test_key_header import protected
-from tests.web.test_protect import ADAPTERS, bearer
+
+from .applications import EVERY, bearer, protected
 
 FULL = RateLimitExceeded("minute", 60, 60, 12)
 ABOVE = RateLimitExceeded("minute", 60, 0, 60, cost=100)
@@ -52,6 +54,7 @@ class Asked:
         return self.headers.get(name)
 
 
+UNSENDABLE: list[dict[str, str]] = [{"x": "a\r\nb"}, {"x y": "a"}, {"x": "€"}, {"": "a"}]
 ASKED: Any = Asked("/v1/messages")
 
 
@@ -150,20 +153,39 @@ def test_a_prefix_that_no_path_has_is_refused_at_the_start() -> None:
         by_path({"v1": openai})
 
 
-@pytest.mark.parametrize("framework", [*ADAPTERS, "asgi", "wsgi"])
-def test_every_adapter_shows_the_request(framework: str) -> None:
+@pytest.mark.parametrize("framework", EVERY)
+def test_a_body_of_the_host_replaces_every_refusals_on_every_adapter(framework: str) -> None:
     seen: list[tuple[str, str, str | None]] = []
 
     def choose(refusal: Refusal, request: RefusedRequest) -> object:
         seen.append((request.method, request.path, request.header("Anthropic-Version")))
         return problem(refusal, request)
 
-    _, ask = protected(framework, gate_of(error_body=choose))
-    answer = ask("/models", {"anthropic-version": "2023-06-01"})
-    assert seen == [("GET", "/models", "2023-06-01")]
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.status_code == answer.json()["status"] == 401
-    assert "www-authenticate" in answer.headers
+    plain, shaped = gate_of(), gate_of(error_body=choose)
+    (_, ask_plain), (_, ask) = (
+        protected(framework, gate, make={"cost": 1}) for gate in (plain, shaped)
+    )
+    version = {"anthropic-version": "2023-06-01"}
+    for sent in ({}, {"authorization": "x"}, {"authorization": "Bearer acme_live_x"}):
+        one, other = ask_plain("/models", sent), ask("/models", {**version, **sent})
+        assert other.headers["content-type"] == "application/problem+json"
+        assert (other.status, other.body["status"], other.code) == (401, 401, one.code)
+        for name in ("www-authenticate", "cache-control", "x-ratelimit-limit"):
+            assert other.headers[name] == one.headers[name]
+    assert seen == [("GET", "/models", "2023-06-01")] * 3
+    lacking = ask("/models", bearer(shaped, "jobs:read"))
+    assert (lacking.status, lacking.code) == (403, "INSUFFICIENT_SCOPE")
+
+
+def test_refusals_that_the_application_raises_have_the_body_too() -> None:
+    gate = gate_of(error_body=problem)
+
+    async def wrong(_: Any) -> dict[str, str]:
+        raise InvalidRequest([Problem("size", "Too big.")])
+
+    _, ask = protected("starlette", gate, make={"view": wrong, "cost": 1})
+    answer = ask("/models", bearer(gate, "*"))
+    assert (answer.status, answer.headers["content-type"]) == (400, "application/problem+json")
 
 
 def shown_by(hook: ErrorFormat | None, refusal: Refusal = FULL) -> tuple[dict[str, str], Any]:
@@ -180,15 +202,25 @@ def test_headers_of_a_body_replace_those_of_the_refusal() -> None:
     assert headers["cache-control"] == "no-store"
 
 
-@pytest.mark.parametrize("own", [{"x": "a\r\nb"}, {"x y": "a"}, {"x": "€"}, {"": "a"}])
-def test_a_header_that_cannot_be_sent_gives_the_standard_body_G3(
-    own: dict[str, str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "hook",
+    [
+        *(lambda *_, own=own: ErrorBody({}, own) for own in UNSENDABLE),
+        lambda *_: 1 / 0,
+        lambda *_: object(),
+        lambda refusal, _: refusal.nothing,
+    ],
+    ids=[*map(str, UNSENDABLE), "raises", "no JSON", "mistaken"],
+)
+def test_a_function_that_fails_is_logged_and_the_standard_body_is_sent_G3(
+    hook: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.ERROR, "lockgate"):
-        headers, body = shown_by(lambda *_: ErrorBody({}, own))
+        headers, body = shown_by(hook)
     assert body == FULL.body()
     assert headers["content-type"] == "application/json"
-    assert "error_body" in caplog.text
+    (record,) = [r for r in caplog.records if "error_body" in r.getMessage()]
+    assert record.exc_info is not None
 
 
 @pytest.mark.parametrize(
@@ -225,7 +257,8 @@ def test_a_repeated_refusal_has_the_format_of_its_path(framework: str) -> None:
     gate = gate_of(error_body=by_path({"/models": openai}))
     _, ask = protected(framework, gate)
     headers = bearer(gate, "*")
-    assert ask("/models", headers).status_code == 200
+    assert ask("/models", headers).status == 200
     for path, place in (("/models", "openai"), ("/health2", "lockgate"), ("/models", "openai")):
         answer = ask(path, headers)
-        assert isinstance(answer.json()["error"], dict) == (place == "openai")
+        assert isinstance(answer.body["error"], dict) == (place == "openai")
+        assert "retry-after" in answer.headers

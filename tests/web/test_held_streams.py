@@ -11,25 +11,24 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from fastapi import Depends, FastAPI
-from flask import Flask, Response, g
+from flask import Flask, Response, g, request
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from waitress.server import create_server
 
 from lockgate import Gate, Limit, fastapi, flask, run, starlette
 from lockgate.services.reservations.hold_block import Hold
 from tests.patience import SECONDS, until
 
-from .serving import served, status_of
+from .serving import served, served_by_waitress, status_of
 
 TOKENS = Limit("tokens", "100/minute")
 Address = tuple[str, int]
@@ -61,9 +60,9 @@ class Service:
             raise LookupError
 
     def part(self, hold: Hold) -> bytes:
-        self.streamed = min(90, self.streamed + 1)
+        self.streamed = min(40, self.streamed + 1)
         hold.used({self.limit: self.streamed})
-        return b"part\n" * 1000
+        return b"part\n" * 20_000
 
     async def parts(self, hold: Hold) -> AsyncIterator[bytes]:
         while True:
@@ -131,7 +130,7 @@ def _flask(service: Service) -> Flask:
     @flask.requires("models:read")
     def complete() -> Response:
         with ExitStack() as stack:
-            units = {TOKENS: Body.model_validate_json(flask_body()).max_tokens}
+            units = {TOKENS: Body.model_validate_json(request.get_data()).max_tokens}
             hold = stack.enter_context(service.gate.hold(g.principal, units))
             hold.used(0)
             service.ask_in_thread()
@@ -142,28 +141,10 @@ def _flask(service: Service) -> Flask:
     return flask.protect(app, service.gate, strict=True)
 
 
-def flask_body() -> bytes:
-    from flask import request
-
-    return request.get_data()
-
-
-@contextmanager
-def _by_waitress(app: Flask) -> Iterator[Address]:
-    server: Any = create_server(app, host="127.0.0.1", port=0, threads=4)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        yield "127.0.0.1", server.effective_port
-    finally:
-        server.trigger.pull_trigger(server.close)
-        thread.join(SECONDS)
-
-
 SERVICES: dict[str, Callable[[Service], Any]] = {
     "fastapi": lambda service: served(_fastapi(service)),
     "starlette": lambda service: served(_starlette(service)),
-    "flask": lambda service: _by_waitress(_flask(service)),
+    "flask": lambda service: served_by_waitress(_flask(service)),
 }
 
 
@@ -194,51 +175,37 @@ def test_a_client_that_leaves_before_the_response_pays_what_was_streamed(
     assert settles(service)
 
 
-def test_a_client_that_leaves_in_the_middle_pays_what_was_streamed(
-    running: tuple[Service, Address],
-) -> None:
+def test_a_response_pays_what_was_streamed_of_what_fits(running: tuple[Service, Address]) -> None:
+    """A model that fails costs nothing, a client that leaves in the middle what came until then,
+    and a stream that misspells its limit all that was held."""
     service, address = running
     service.answers.set()
-    with socket.create_connection(address, SECONDS) as connection:
-        connection.sendall(service.request(max_tokens=90))
+
+    def ask(tokens: int) -> Any:
+        connection = socket.create_connection(address, SECONDS)
+        connection.sendall(service.request(max_tokens=tokens))
+        return connection
+
+    service.fails = True
+    with ask(90) as connection:
+        assert status_of(connection.recv(65536)) == 500
+    assert settles(service)
+    assert service.streamed == 0
+    service.fails = False
+    with ask(40) as connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
-        assert service.used()[1] == 90
+        assert service.used()[1] == 40
     assert settles(service)
     assert service.streamed
-
-
-def test_a_stream_that_misspells_the_limit_pays_all_that_was_held(
-    running: tuple[Service, Address],
-) -> None:
-    service, address = running
-    service.limit = "tokns"
-    service.answers.set()
-    with socket.create_connection(address, SECONDS) as connection:
-        connection.sendall(service.request(max_tokens=90))
+    service.waits.clear()
+    with ask(100) as connection:
+        refused = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert status_of(refused) == 429
+    assert b'"name":"tokens","held":0' in refused
+    assert not service.waits.is_set()
+    service.limit, before = "tokns", service.streamed
+    with ask(40) as connection:
         while connection.recv(65536):
             pass
     until(lambda: service.used()[1] == 0)
-    assert service.used() == (90, 0)
-
-
-def test_a_model_that_fails_costs_nothing(running: tuple[Service, Address]) -> None:
-    service, address = running
-    service.fails = True
-    service.answers.set()
-    with socket.create_connection(address, SECONDS) as connection:
-        connection.sendall(service.request(max_tokens=90))
-        assert status_of(connection.recv(65536)) == 500
-    assert settles(service)
-    assert not service.streamed
-
-
-def test_units_that_do_not_fit_are_answered_before_the_response_begins(
-    running: tuple[Service, Address],
-) -> None:
-    service, address = running
-    run(service.gate.holds.take("org_1", {TOKENS: 20}))
-    with socket.create_connection(address, SECONDS) as connection:
-        connection.sendall(service.request(max_tokens=90))
-        assert status_of(connection.recv(65536)) == 429
-    assert not service.waits.is_set()
-    assert service.used() == (0, 20)
+    assert service.used() == (before + 40, 0)
