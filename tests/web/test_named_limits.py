@@ -2,70 +2,85 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from fastapi import FastAPI
-from flask import Flask
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route
-from starlette.testclient import TestClient
 
 from lockgate import (
     PUBLIC,
     ConfigurationError,
-    Event,
-    Gate,
     Limit,
     Plan,
     PlanBook,
     Refusal,
     Rule,
     asgi,
-    fastapi,
-    flask,
     run,
-    starlette,
 )
-from lockgate.core.api_keys import KeyDetails
+from lockgate.core.api_keys import ApiKey, KeyDetails
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.sessions import Session, SignedCookie
-from lockgate.testing import HandClock
+from lockgate.sessions import Session
 from tests.by_verbs import MemoryByVerbs
-from tests.gates import flat_gate
 
-from . import front_ends
+from .applications import ADAPTERS, protected
+from .driving import Answer, Bench, ask, say
 
 EXPORT = Limit("export", "3/hour")
 BY_KEY = Limit("own", "2 per minute", by="key")
 PLANS = PlanBook([Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2)])
+RULES = {"GET /export": Rule("jobs:read", limits=[EXPORT, BY_KEY]), "GET /other": Rule()}
+STATUS = "/api/v1/account/rate-limits"
+OF_PLAN = Limit("all-exports", "2/minute")
+MINUTE = 60_000_000
 
 
-class Service:
-    """A gate with two keys of one organization."""
+def plan_of(*limits: Limit, name: str = "free") -> Plan:
+    return Plan(name, rpm=20, rph=200, rpd=2000, concurrent=2, limits=limits)
 
-    def __init__(self, **options: Any) -> None:
-        self.clock = HandClock()
-        self.events: list[Event] = []
-        self.gate = flat_gate(
-            brand="acme",
-            clock=self.clock,
-            observer=self.events.append,
-            **{"plans": PLANS, **options},
-        )
+
+class Service(Bench):
+    """A gate before an application, and two keys of one organization."""
+
+    def __init__(
+        self, *plans: Plan, rules: Mapping[str, Rule] = RULES, shadow: Any = None, **options: Any
+    ) -> None:
+        book = PlanBook([*plans], custom=[]) if plans else PLANS
+        super().__init__(plans=book, **options)
         self.keys = [run(self.gate.keys.create("org_1", name)).text for name in ("one", "two")]
+        self.told.clear()
+        self.app = asgi.protect(say, self.gate, rules=rules, shadow=shadow)
 
-    def of(self, key: int = 0) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.keys[key]}"}
+    def get(self, path: str, key: int = 0) -> Answer:
+        return asyncio.run(ask(self.app, path=path, key=self.keys[key]))
 
-    def seconds_from_now(self, seconds: int) -> int:
-        return -(-self.clock.now // 1_000_000) + seconds
+    def statuses(self, times: int, path: str, key: int = 0) -> list[int]:
+        return [self.get(path, key).status for _ in range(times)]
+
+    def refused(self, path: str, key: int = 0) -> dict[str, Any]:
+        """Return the limit of a refusal, with the seconds to wait."""
+        answer = self.get(path, key)
+        assert answer.status == 429
+        return {**answer.json()["limits"], "wait": answer.json()["retryAfter"]}
+
+    def left(self, path: str, key: int = 0) -> tuple[int, int]:
+        """Return the remaining requests and the seconds until the reset, as headers tell them."""
+        limit, remaining, reset = self.get(path, key).rate
+        assert limit == 20
+        return remaining, reset - -(-self.clock.now // 1_000_000)
+
+    def row(self, key: int = 0) -> ApiKey:
+        handle = self.gate.format.parse(self.keys[key]).handle
+        found = run(self.gate.store.find(handle))
+        assert found is not None
+        return found
+
+    def limits_of(self, kind: str) -> list[Any]:
+        return [event.fields["limit_name"] for event in self.told if event.name == kind]
 
 
 class Noting(MemoryByVerbs):
@@ -88,185 +103,73 @@ class Noting(MemoryByVerbs):
         return await super().hold(*arguments, **named)
 
 
-Get = Callable[[str, dict[str, str]], tuple[int, dict[str, str], Any]]
-
-
-def _asgi_client(app: Any) -> Get:
-    client = TestClient(app, raise_server_exceptions=False)
-
-    def get(path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], Any]:
-        answer = client.get(path, headers=headers)
-        return answer.status_code, {k.lower(): v for k, v in answer.headers.items()}, answer.text
-
-    return get
-
-
-def _by_rules(service: Service) -> Get:
-    async def export(request: Request) -> PlainTextResponse:
-        return PlainTextResponse("done")
-
-    app = Starlette(routes=[Route("/export", export), Route("/other", export)])
-    rules = {"GET /export": Rule("jobs:read", limits=[EXPORT, BY_KEY]), "GET /other": Rule()}
-    return _asgi_client(asgi.protect(app, service.gate, rules=rules))
-
-
-def _by_starlette(service: Service) -> Get:
-    @starlette.requires("jobs:read", limits=[EXPORT, BY_KEY])
-    async def export(request: Request) -> PlainTextResponse:
-        return PlainTextResponse("done")
-
-    async def other(request: Request) -> PlainTextResponse:
-        return PlainTextResponse("done")
-
-    app = Starlette(routes=[Route("/export", export), Route("/other", other)])
-    return _asgi_client(starlette.protect(app, service.gate))
-
-
-def _by_fastapi(service: Service) -> Get:
-    app = FastAPI()
-
-    @app.get("/export", dependencies=[fastapi.requires("jobs:read", limits=[EXPORT, BY_KEY])])
-    async def export() -> str:
-        return "done"
-
-    @app.get("/other")
-    async def other() -> str:
-        return "done"
-
-    return _asgi_client(fastapi.protect(app, service.gate))
-
-
-def _by_flask(service: Service) -> Get:
-    app = Flask("service")
-
-    @app.get("/export")
-    @flask.requires("jobs:read", limits=[EXPORT, BY_KEY])
-    def export() -> str:
-        return "done"
-
-    @app.get("/other")
-    def other() -> str:
-        return "done"
-
-    flask.protect(app, service.gate)
-    client = app.test_client()
-
-    def get(path: str, headers: dict[str, str]) -> tuple[int, dict[str, str], Any]:
-        answer = client.get(path, headers=headers)
-        return answer.status_code, {k.lower(): v for k, v in answer.headers.items()}, answer.text
-
-    return get
-
-
-@pytest.mark.parametrize("make", [_by_rules, _by_starlette, _by_fastapi, _by_flask])
-def test_a_full_named_limit_refuses_its_route_and_no_other(make: Callable[[Service], Get]) -> None:
+@pytest.mark.parametrize("framework", ADAPTERS)
+def test_a_full_named_limit_refuses_its_route_and_no_other(framework: str) -> None:
     service = Service()
-    get = make(service)
-    assert [get("/export", service.of())[0] for _ in range(2)] == [200, 200]
-    status, headers, body = get("/export", service.of())
-    assert status == 429
-    assert headers["retry-after"] == "60"
-    assert headers["x-ratelimit-limit"] == "20"
-    assert headers["x-ratelimit-remaining"] == "0"
-    assert int(headers["x-ratelimit-reset"]) == service.seconds_from_now(60)
-    assert json.loads(body) == {
+    make = {"limits": [EXPORT, BY_KEY], "cost": 1}
+    _, ask = protected(framework, service.gate, public=[], make=make)
+    one, other = ({"Authorization": f"Bearer {key}"} for key in service.keys)
+    assert [ask("/models", one).status for _ in range(2)] == [200, 200]
+    refused = ask("/models", one)
+    assert (refused.status, refused.headers["retry-after"], refused.remaining) == (429, "60", "0")
+    assert refused.headers["x-ratelimit-limit"] == "20"
+    reset = -(-service.clock.now // 1_000_000) + 60
+    assert int(refused.headers["x-ratelimit-reset"]) == reset
+    assert refused.body == {
         "error": "Too many requests for 'own': 2 of 2 used in the last minute; try again in 60 s.",
         "code": "RATE_LIMIT_EXCEEDED",
         "retryAfter": 60,
         "limits": {"type": "minute", "limit": 2, "used": 2, "name": "own"},
     }
-    assert get("/other", service.of())[0] == 200
-    assert get("/export", service.of(1))[0] == 200  # Another key has a count of its own.
-    told = json.loads(get("/export", service.of(1))[2])
+    assert ask("/health", one).status == 200
+    assert ask("/models", other).status == 200  # Another key has a count of its own.
+    told = ask("/models", other).body
     assert told["limits"] == {"type": "hour", "limit": 3, "used": 3, "name": "export"}
     assert told["retryAfter"] == 3600
-    service.clock.now += 60_000_000
-    assert json.loads(get("/export", service.of())[2])["limits"]["name"] == "export"
-    answer = get("/other", service.of())[1]
-    assert answer["x-ratelimit-remaining"] == "19"  # The plan's: it was charged for no limit.
-    refused = [event for event in service.events if event.name == "refused"]
-    assert [event.fields["limit_name"] for event in refused] == ["own", "export", "export"]
+    service.clock.now += MINUTE
+    assert ask("/models", one).body["limits"]["name"] == "export"
+    assert ask("/health", one).remaining == "19"  # The plan's: it was charged for no limit.
+    assert service.limits_of("refused") == ["own", "export", "export"]
 
 
-@pytest.mark.parametrize("make", [_by_rules, _by_starlette, _by_fastapi, _by_flask])
-def test_the_headers_speak_of_the_tightest_window_that_was_charged_D40(
-    make: Callable[[Service], Get],
-) -> None:
+def test_the_headers_speak_of_the_tightest_window_that_was_charged_D40() -> None:
     service = Service()
-    get = make(service)
-
-    def told(path: str, key: int = 0) -> tuple[int, int]:
-        _, headers, _ = get(path, service.of(key))
-        assert headers["x-ratelimit-limit"] == "20"
-        left, reset = headers["x-ratelimit-remaining"], int(headers["x-ratelimit-reset"])
-        return int(left), reset - service.seconds_from_now(0)
-
-    assert told("/export") == (1, 60)  # Of the key's 2 a minute.
-    service.clock.now += 30_000_000
-    assert told("/export", 1) == (1, 3570)  # 3 an hour and 2 a minute leave 1: the later reset.
-    assert told("/other") == (17, 30)  # 20 a minute.
-    assert told("/export") == (0, 3570)  # 3 an hour.
-    assert told("/export") == (0, 3570)  # Refused.
-    service.clock.now += 60_000_000
-    assert told("/export") == (0, 3510)
-    assert told("/other") == (19, 60)
-
-
-@front_ends.FRAMEWORKS
-def test_the_limit_of_a_plan_is_told_behind_every_framework_D40(framework: str) -> None:
-    with front_ends.django_settings():
-        service = Service(
-            plans=_limited_plans(),
-            sessions=SignedCookie(["a secret of many distinct bytes"]),
-            public_url="http://testserver",
-        )
-        front = front_ends.FrontEnd(framework, service.gate)
-        told: list[tuple[int, str, str, int]] = []
-        for _ in range(3):
-            answer = front.ask("GET", front_ends.STATUS, bearer=service.keys[0])
-            limit, left, reset = (
-                answer.headers[f"x-ratelimit-{name}"] for name in ("limit", "remaining", "reset")
-            )
-            told.append((answer.status, limit, left, int(reset) - service.seconds_from_now(0)))
-            service.clock.now += 10_000_000
-        assert told == [(200, "20", "1", 60), (200, "20", "0", 50), (429, "20", "0", 40)]
+    assert service.left("/export") == (1, 60)  # Of the key's 2 a minute.
+    service.clock.now += MINUTE // 2
+    assert service.left("/export", 1) == (1, 3570)  # 3 an hour, 2 a minute: the later reset.
+    assert service.left("/other") == (17, 30)  # 20 a minute.
+    assert service.left("/export") == (0, 3570)  # 3 an hour.
+    assert service.left("/export") == (0, 3570)  # Refused.
+    service.clock.now += MINUTE
+    assert service.left("/export") == (0, 3510)
+    assert service.left("/other") == (19, 60)
 
 
 def test_a_scope_that_is_missing_is_answered_with_the_tightest_window_D40() -> None:
     service = Service()
-    key = run(service.gate.keys.create("org_1", "weak", scopes=["upload:*"])).text
-    status, headers, _ = _by_rules(service)("/export", {"Authorization": f"Bearer {key}"})
-    assert (status, headers["x-ratelimit-remaining"]) == (403, "1")
+    weak = run(service.gate.keys.create("org_1", "weak", scopes=["upload:*"])).text
+    lacking = asyncio.run(ask(service.app, path="/export", key=weak))
+    assert (lacking.status, lacking.one("x-ratelimit-remaining")) == (403, "1")
 
 
 def test_a_calendar_quota_is_told_with_the_end_of_its_period_D40() -> None:
-    quota = Limit("credits", "3/month")
-    plan = Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2, limits=(quota,))
-    service = Service(plans=PlanBook([plan], custom=[]))
+    service = Service(plan_of(Limit("credits", "3/month")))
     service.clock.now = int(datetime(2026, 2, 10, tzinfo=UTC).timestamp()) * 1_000_000
-    march = str(int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()))
-    get = _by_rules(service)
-    told = [get("/other", service.of()) for _ in range(4)]
-    assert [answer[0] for answer in told] == [200, 200, 200, 429]
-    assert [answer[1]["x-ratelimit-remaining"] for answer in told] == ["2", "1", "0", "0"]
-    assert {answer[1]["x-ratelimit-reset"] for answer in told} == {march}
+    march = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp())
+    told = [service.get("/other") for _ in range(4)]
+    assert [answer.status for answer in told] == [200, 200, 200, 429]
+    assert [answer.rate[1:] for answer in told] == [(left, march) for left in (2, 1, 0, 0)]
 
 
 def test_a_soft_quota_leaves_what_the_plan_leaves_D40() -> None:
-    quota = Limit("credits", "1/month", soft=True)
-    plan = Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2, limits=(quota,))
-    get = _by_rules(service := Service(plans=PlanBook([plan], custom=[])))
-    told = [get("/other", service.of())[1]["x-ratelimit-remaining"] for _ in range(3)]
-    assert told == ["19", "18", "17"]
+    service = Service(plan_of(Limit("credits", "1/month", soft=True)))
+    assert [service.left("/other")[0] for _ in range(3)] == [19, 18, 17]
 
 
 def test_a_plan_that_refuses_tells_no_name_and_charges_no_limit() -> None:
     service = Service()
-    get = _by_rules(service)
-    for _ in range(20):
-        assert get("/other", service.of())[0] == 200
-    told = json.loads(get("/export", service.of())[2])
-    assert told["limits"] == {"type": "minute", "limit": 20, "used": 20}
+    assert service.statuses(20, "/other") == [200] * 20
+    assert service.refused("/export") == {"type": "minute", "limit": 20, "used": 20, "wait": 60}
     named = run(service.gate.named_usage("org_1", None))
     assert [(one.name, one.type, one.used, one.limit) for one in named] == [
         ("export", "hour", 0, 3)
@@ -282,77 +185,40 @@ def test_d39_a_cost_above_a_named_limit_is_told_so() -> None:
     assert (body["retryAfter"], body["limits"]["name"]) == (3600, "export")
 
 
-def test_a_principal_shows_the_reading_of_its_plan() -> None:
-    service = Service()
-    principal = run(service.gate.authenticate(service.keys[0], limits=[EXPORT, BY_KEY]))
-    assert principal.reading.used == (1, 1, 1)
-    assert len(principal.plan.windows) == 3
-
-
 def test_the_status_and_an_explanation_list_named_limits() -> None:
-    service = Service(
-        sessions=SignedCookie(["a secret of many distinct bytes"]), public_url="http://testserver"
-    )
-    get = _by_rules(service)
-    assert get("/export", service.of())[0] == 200
-    status = json.loads(get("/api/v1/account/rate-limits", service.of())[2])
-    assert status["named"] == [
+    service = Service()
+    assert service.get("/export").status == 200
+    assert service.get(STATUS).json()["named"] == [
         {"name": "export", "type": "hour", "used": 1, "limit": 3, "held": 0},
         {"name": "own", "type": "minute", "used": 1, "limit": 2, "held": 0},
     ]
     found = run(service.gate.explain(service.keys[0]))
     shown = [(one.limit.name, one.windows[0].used, one.windows[0].left) for one in found.limits]
     assert shown == [("export", 1, 2), ("own", 1, 1)]
-    whole = run(service.gate.explain("org_1"))
-    assert [one.limit for one in whole.limits] == [EXPORT]
+    assert [one.limit for one in run(service.gate.explain("org_1")).limits] == [EXPORT]
+    plain = Service(rules={})
+    assert set(plain.get(STATUS).json()) == {"plan", "limits", "usage", "timestamp"}
 
 
 def test_the_status_has_limits_without_use_and_the_units_that_are_held() -> None:
-    credits = Limit("credits", "1000/month")
-    tokens = Limit("tokens", "100/minute")
-    plan = Plan("free", rpm=60, rph=None, rpd=None, concurrent=None, limits=(credits,))
-    store = Noting()
-    service = Service(
-        store=store,
-        sessions=SignedCookie(["a secret of many distinct bytes"]),
-        public_url="http://testserver",
-        plans=PlanBook([plan]),
-        store_options=StoreOptions(hold_limits=[tokens]),
-    )
-    get = _by_rules(service)
+    tokens, store = Limit("tokens", "100/minute"), Noting()
+    options = StoreOptions(hold_limits=[tokens])
+    service = Service(plan_of(Limit("credits", "1000/month")), store=store, store_options=options)
 
-    def named(key: dict[str, str]) -> list[tuple[str, int, int]]:
-        status = json.loads(get("/api/v1/account/rate-limits", key)[2])
-        return [(one["name"], one["used"], one["held"]) for one in status["named"]]
+    def named() -> list[tuple[str, int, int]]:
+        told = service.get(STATUS).json()["named"]
+        return [(one["name"], one["used"], one["held"]) for one in told]
 
-    unused = [("export", 0, 0), ("own", 0, 0), ("credits", 1, 0), ("tokens", 0, 0)]
-    assert named(service.of()) == unused
+    assert named() == [("export", 0, 0), ("own", 0, 0), ("credits", 1, 0), ("tokens", 0, 0)]
     run(service.gate.holds.take("org_1", {tokens: 60}))
     store.calls.clear()
-    assert named(service.of())[-1] == ("tokens", 60, 60)
+    assert named()[-1] == ("tokens", 60, 60)
     assert store.calls == ["peek", "hold"]  # After the admission, which has the plan.
 
 
-def test_a_service_without_named_limits_has_the_status_of_the_specification() -> None:
-    service = Service(
-        sessions=SignedCookie(["a secret of many distinct bytes"]), public_url="http://testserver"
-    )
-    get = _asgi_client(asgi.protect(Starlette(), service.gate))
-    status = json.loads(get("/api/v1/account/rate-limits", service.of())[2])
-    assert set(status) == {"plan", "limits", "usage", "timestamp"}
-
-
 def test_openapi_tells_the_limits_of_an_operation() -> None:
-    service = Service()
-    app = FastAPI()
-
-    @app.get("/export", dependencies=[fastapi.requires("jobs:read", limits=[EXPORT, BY_KEY])])
-    async def export() -> str:
-        return "done"
-
-    guarded = fastapi.protect(app, service.gate, public=["GET /openapi.json"])
-    document = TestClient(guarded).get("/openapi.json").json()
-    assert document["paths"]["/export"]["get"]["x-rate-limits"] == [
+    app, _ = protected("fastapi", Service().gate, make={"limits": [EXPORT, BY_KEY]})
+    assert app.openapi()["paths"]["/models"]["get"]["x-rate-limits"] == [
         {
             "name": "export",
             "by": "organization",
@@ -363,79 +229,58 @@ def test_openapi_tells_the_limits_of_an_operation() -> None:
 
 
 def test_shadow_mode_counts_a_named_limit_and_refuses_nothing() -> None:
-    service = Service()
-    app = Starlette(routes=[Route("/export", lambda request: PlainTextResponse("done"))])
-    rules = {"GET /export": Rule(limits=[EXPORT])}
-    get = _asgi_client(asgi.protect(app, service.gate, rules=rules, shadow="limits"))
-    assert [get("/export", service.of())[0] for _ in range(5)] == [200] * 5
-    shadowed = [event for event in service.events if event.name == "shadowed"]
-    assert [event.fields["limit_name"] for event in shadowed] == ["export", "export"]
+    service = Service(rules={"GET /export": Rule(limits=[EXPORT])}, shadow="limits")
+    assert service.statuses(5, "/export") == [200] * 5
+    assert service.limits_of("shadowed") == ["export", "export"]
 
 
 def test_a_guard_inside_another_charges_the_limits_that_are_left() -> None:
-    service = Service()
-
-    async def export(request: Request) -> PlainTextResponse:
-        return PlainTextResponse("done")
-
-    inner = asgi.protect(
-        Starlette(routes=[Route("/export", export)]),
-        service.gate,
-        rules={"GET /export": Rule(limits=[EXPORT, BY_KEY])},
-    )
-    outer = asgi.protect(
-        Starlette(routes=[Mount("/inner", app=inner)]),
-        service.gate,
-        rules={"GET /inner/{rest:path}": Rule(limits=[BY_KEY])},
-    )
-    get = _asgi_client(outer)
-    assert get("/inner/export", service.of())[0] == 200
+    service = Service(rules={"GET /export": Rule(limits=[EXPORT, BY_KEY])})
+    outer = {"GET /{rest:path}": Rule(limits=[BY_KEY])}
+    service.app = asgi.GateMiddleware(service.app, service.gate, outer)
+    assert service.get("/export").status == 200
     named = run(service.gate.named_usage("org_1", None))
     assert [one.used for one in named if one.name == "export"] == [1]
-    assert get("/inner/export", service.of())[0] == 200
-    assert get("/inner/export", service.of(1))[0] == 200
-    status, headers, body = get("/inner/export", service.of(1))
-    assert (status, json.loads(body)["limits"]["name"]) == (429, "export")
-    assert headers["x-ratelimit-limit"] == "20"
-    assert headers["x-ratelimit-remaining"] == "0"
-    service.clock.now += 60_000_000
-    answer = get("/other", service.of())
-    assert answer[0] == 404
-    assert answer[1]["x-ratelimit-remaining"] == "19"
+    assert service.statuses(1, "/export") + service.statuses(1, "/export", 1) == [200, 200]
+    refused = service.get("/export", 1)
+    assert (refused.status, refused.json()["limits"]["name"]) == (429, "export")
+    assert refused.rate[:2] == (20, 0)
+    service.clock.now += MINUTE
+    assert service.left("/other")[0] == 1  # Of the outer gate's limit.
 
 
 def test_an_endpoint_whose_limits_no_gate_charged_is_a_mistake_that_is_told() -> None:
-    service = Service()
-
-    @asgi.requires(limits=[EXPORT])
-    async def export(scope: Any, receive: Any, send: Any) -> None:
-        await PlainTextResponse("done")(scope, receive, send)
-
-    app = asgi.protect(export, service.gate, rules={"GET /export": Rule()})
+    service, export = Service(), cast(Any, asgi.requires(limits=[EXPORT])(say))
+    app = asgi.protect(export, service.gate, rules={"GET /x": Rule()})
     with pytest.raises(ConfigurationError, match="write cost, slot and limits into rules="):
-        TestClient(app).get("/export", headers=service.of())
+        asyncio.run(ask(app, path="/x", key=service.keys[0]))
 
 
 def test_rules_with_limits_that_cannot_be_are_refused_at_the_start() -> None:
-    service = Service()
+    gate = Service(plan_of(OF_PLAN)).gate
     other = Limit("export", "4/hour")
+
+    def protect(*limits: Limit) -> object:
+        rules = {f"GET /{n}": Rule(limits=[limit]) for n, limit in enumerate(limits)}
+        return asgi.protect(Starlette(), gate, rules=rules)
+
     for make in (
         lambda: Rule(public=True, limits=[EXPORT]),
         lambda: Rule(accepts=("key", "session"), limits=[BY_KEY]),
         lambda: Rule(limits=cast("Any", ["3/hour"])),
-        lambda: asgi.protect(
-            Starlette(),
-            service.gate,
-            rules={"GET /a": Rule(limits=[EXPORT]), "GET /b": Rule(limits=[other])},
-        ),
+        lambda: protect(EXPORT, other),
     ):
         with pytest.raises(ConfigurationError):
             make()
-    asgi.protect(Starlette(), service.gate, rules={"GET /a": Rule(limits=[EXPORT])})
+    protect(EXPORT)
+    for limit in (other, Limit("all-exports", "9/minute")):
+        with pytest.raises(ConfigurationError, match=f"Two limits are called '{limit.name}'"):
+            protect(limit)
     with pytest.raises(ConfigurationError, match="Two limits are called 'export'"):
-        run(service.gate.authenticate(service.keys[0], limits=[other]))
-    with pytest.raises(ConfigurationError, match="Two limits are called 'export'"):
-        asgi.protect(Starlette(), service.gate, rules={"GET /b": Rule(limits=[other])})
+        run(gate.authenticate("acme_live_x", limits=[other]))
+    by_key = Limit("export", "4/hour", by="key")
+    with pytest.raises(ConfigurationError, match="by organization and by key: rename one"):
+        PlanBook([Plan("free", limits=(EXPORT,)), Plan("pro", limits=(by_key,))])
 
 
 def test_a_rule_with_limits_includes_one_with_fewer() -> None:
@@ -451,73 +296,41 @@ def test_a_rule_with_limits_includes_one_with_fewer() -> None:
 
 def test_a_refused_named_limit_leaves_no_answer_for_other_routes() -> None:
     """The memory store's refusals are cached by key, for routes without named limits only."""
-    clock = HandClock()
-    gate = Gate(brand="acme", plans=PLANS, store_options=StoreOptions(clock=clock))
-    key = run(gate.keys.create("org_1", "key")).text
-    app = Starlette(
-        routes=[Route(path, lambda r: PlainTextResponse("done")) for path in ("/export", "/other")]
-    )
+    service = Service(observer=None)
     rules = {"GET /export": Rule(limits=[EXPORT]), "GET /other": Rule()}
-    get = _asgi_client(asgi.protect(app, gate, rules=rules))
-    headers = {"Authorization": f"Bearer {key}"}
-    assert [get("/export", headers)[0] for _ in range(5)] == [200] * 3 + [429] * 2
-    assert [get("/other", headers)[0] for _ in range(17)] == [200] * 17
-    assert [get("/other", headers)[0] for _ in range(3)] == [429] * 3
-    assert json.loads(get("/export", headers)[2])["limits"]["name"] == "export"
+    service.app = asgi.protect(say, service.gate, rules=rules)
+    assert service.statuses(5, "/export") == [200] * 3 + [429] * 2
+    assert service.statuses(20, "/other") == [200] * 17 + [429] * 3
+    assert service.refused("/export")["name"] == "export"
 
 
-OF_PLAN = Limit("all-exports", "2/minute")
-
-
-def _limited_plans() -> PlanBook:
-    plans = [
-        Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2, limits=(OF_PLAN,)),
-        Plan("other", rpm=20, rph=200, rpd=2000, concurrent=2),
-    ]
-    return PlanBook(plans, custom=[])
-
-
-@pytest.mark.parametrize("make", [_by_rules, _by_starlette, _by_fastapi, _by_flask])
-def test_each_request_of_an_organization_counts_on_the_limits_of_its_plan(
-    make: Callable[[Service], Get],
-) -> None:
-    service = Service(plans=_limited_plans())
-    get = make(service)
-    assert get("/export", service.of())[0] == 200
-    assert get("/other", service.of(1))[0] == 200
-    status, headers, body = get("/other", service.of())
-    assert (status, headers["retry-after"], headers["x-ratelimit-remaining"]) == (429, "60", "0")
-    assert json.loads(body)["limits"] == {
-        "type": "minute",
-        "limit": 2,
-        "used": 2,
-        "name": "all-exports",
-    }
+def test_each_request_of_an_organization_counts_on_the_limits_of_its_plan() -> None:
+    service = Service(plan_of(OF_PLAN), plan_of(name="other"))
+    assert service.get("/export").status == 200
+    assert service.get("/other", 1).rate[:2] == (20, 0)
+    limits = {"type": "minute", "limit": 2, "used": 2, "name": "all-exports"}
+    assert service.refused("/other") == {**limits, "wait": 60}
     run(service.gate.organizations.place("org_1", "other"))
-    assert get("/other", service.of())[0] == 200
+    assert service.get("/other").status == 200
 
 
-@pytest.mark.parametrize("make", [_by_rules, _by_starlette, _by_fastapi, _by_flask])
-def test_each_request_of_a_key_counts_on_its_own_limits(make: Callable[[Service], Get]) -> None:
+def test_each_request_of_a_key_counts_on_its_own_limits() -> None:
     service = Service()
-    key = run(service.gate.keys.list("org_1")).keys[0]
-    first = next(i for i, text in enumerate(service.keys) if text.startswith(key.prefix))
-    run(service.gate.keys.update("org_1", key.id, limits={"export": "1/hour"}))
-    get = make(service)
-    assert get("/other", service.of(first))[0] == 200
-    told = json.loads(get("/export", service.of(first))[2])
-    assert told["limits"] == {"type": "hour", "limit": 1, "used": 1, "name": "export"}
-    assert [get("/export", service.of(1 - first))[0] for _ in range(2)] == [200, 200]
-    run(service.gate.keys.update("org_1", key.id, limits={"export": "2/hour"}))
-    assert [get("/other", service.of(first))[0] for _ in range(2)] == [200, 429]
-    run(service.gate.keys.update("org_1", key.id, limits={}))
-    assert get("/other", service.of(first))[0] == 200
+    id = service.row().id
+    run(service.gate.keys.update("org_1", id, limits={"export": "1/hour"}))
+    assert service.get("/other").status == 200
+    told = service.refused("/export")
+    assert told == {"type": "hour", "limit": 1, "used": 1, "name": "export", "wait": 3600}
+    assert service.statuses(2, "/export", 1) == [200, 200]
+    run(service.gate.keys.update("org_1", id, limits={"export": "2/hour"}))
+    assert service.statuses(2, "/other") == [200, 429]
+    run(service.gate.keys.update("org_1", id, limits={}))
+    assert service.get("/other").status == 200
 
 
 def test_a_session_counts_on_the_limits_of_its_plan_by_organization() -> None:
     each = Limit("each", "1/hour", by="key")
-    plan = Plan("free", rpm=20, rph=200, rpd=2000, concurrent=2, limits=(OF_PLAN, each))
-    service = Service(plans=PlanBook([plan], custom=[]))
+    service = Service(plan_of(OF_PLAN, each))
     session = Session("org_1", "ada")
     assert run(service.gate.admit_session(session)).reading.used == (1, 1, 1)
     run(service.gate.admit_session(session))
@@ -527,9 +340,10 @@ def test_a_session_counts_on_the_limits_of_its_plan_by_organization() -> None:
 
 
 def test_the_limits_of_a_plan_and_a_key_are_explained_and_in_the_status() -> None:
-    service = Service(plans=_limited_plans())
+    service = Service(
+        plan_of(OF_PLAN), plan_of(name="other"), rules={"GET /a": Rule(limits=[EXPORT])}
+    )
     gate = service.gate
-    asgi.protect(Starlette(), gate, rules={"GET /a": Rule(limits=[EXPORT])})
     made = run(gate.keys.create("org_1", "third", limits={"own": "1/hour"}))
     found = run(gate.explain(made.text))
     assert found.refused is None
@@ -582,21 +396,11 @@ def test_limits_of_a_key_that_cannot_be_are_refused(limits: dict[str, str]) -> N
     assert [problem.field for problem in found.value.problems] == ["limits"]
 
 
-def test_a_limit_of_a_plan_and_one_of_a_rule_with_its_name_are_written_alike() -> None:
-    gate = Service(plans=_limited_plans()).gate
-    rules = {"GET /a": Rule(limits=[Limit("all-exports", "9/minute")])}
-    with pytest.raises(ConfigurationError, match="Two limits are called 'all-exports'"):
-        asgi.protect(Starlette(), gate, rules=rules)
-    by_key = Limit("export", "4/hour", by="key")
-    with pytest.raises(ConfigurationError, match="by organization and by key: rename one"):
-        PlanBook([Plan("free", limits=(EXPORT,)), Plan("pro", limits=(by_key,))])
-
-
 def test_a_limit_of_one_name_has_other_numbers_in_each_plan_D40() -> None:
     """The count is kept when the plan changes (W13); a rule cannot name such a limit."""
     more = Limit("export", "5/hour")
-    book = PlanBook([Plan("free", limits=(EXPORT,)), Plan("pro", limits=(more,))])
-    service = Service(plans=book)
+    free, pro = Plan("free", limits=(EXPORT,)), Plan("pro", limits=(more,))
+    service = Service(free, pro, rules={})
     gate, key = service.gate, service.keys[0]
     for _ in range(3):
         run(gate.authenticate(key))
@@ -618,10 +422,9 @@ def test_a_limit_of_one_name_has_other_numbers_in_each_plan_D40() -> None:
 
 def test_a_limit_of_a_key_that_a_later_release_wrote_refuses_and_keeps_the_list_readable() -> None:
     service = Service()
-    key = run(service.gate.keys.list("org_1")).keys[0]
-    first = next(i for i, text in enumerate(service.keys) if text.startswith(key.prefix))
+    key = service.row()
     later = key._replace(details=KeyDetails(limits=(("own", "3/century"),)))
     assert run(service.gate.store.update_if(key, later))
     with pytest.raises(StoreUnavailable):
-        run(service.gate.authenticate(service.keys[first]))
+        run(service.gate.authenticate(service.keys[0]))
     assert len(run(service.gate.keys.list("org_1")).keys) == 2
