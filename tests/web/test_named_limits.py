@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -264,12 +264,13 @@ def test_rules_with_limits_that_cannot_be_are_refused_at_the_start() -> None:
         rules = {f"GET /{n}": Rule(limits=[limit]) for n, limit in enumerate(limits)}
         return asgi.protect(Starlette(), gate, rules=rules)
 
-    for make in (
+    makers: list[Callable[[], object]] = [
         lambda: Rule(public=True, limits=[EXPORT]),
         lambda: Rule(accepts=("key", "session"), limits=[BY_KEY]),
         lambda: Rule(limits=cast("Any", ["3/hour"])),
         lambda: protect(EXPORT, other),
-    ):
+    ]
+    for make in makers:
         with pytest.raises(ConfigurationError):
             make()
     protect(EXPORT)
