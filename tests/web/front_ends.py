@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.client import HTTPConnection, HTTPResponse
 from typing import Any, NamedTuple
 
 import pytest
@@ -125,12 +123,9 @@ def django_settings() -> Iterator[None]:
         yield
 
 
-def over_http(address: tuple[str, int], method: str, path: str, **fields: Any) -> Response:
-    """Send one request to a server; ``fields`` are those of ``HTTPConnection.request``."""
-    connection = HTTPConnection(*address, timeout=30)
-    try:
-        connection.request(method, path, **fields)
-        answer: HTTPResponse = connection.getresponse()
-        return Response(answer.status, _lower(answer.headers), json.loads(answer.read()))
-    finally:
-        connection.close()
+def agent_of(page: FrontEnd) -> tuple[str, str]:
+    """Register an agent and sign it in; return its cookie and its dashboard token."""
+    body = {"agent_name": "bot", "billing_email": "ada@example.com"}
+    token = page.ask("POST", "/api/v1/auth/bot-register", sent=body).body["dashboard_token"]
+    signed_in = page.ask("POST", "/api/v1/auth/bot-sign-in", sent={"dashboard_token": token})
+    return signed_in.headers["set-cookie"].split(";")[0], token

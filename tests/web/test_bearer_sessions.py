@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import jwt as pyjwt
 import pytest
+from fastapi import FastAPI
 
-from lockgate import ConfigurationError, Gate, ImportedKeyFormat, Registration, Rule, run
+from lockgate import ConfigurationError, Gate, ImportedKeyFormat, Registration, Rule, fastapi, run
 from lockgate.options import WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.sessions.jwt import JwtSessions
 from lockgate.stores.base import IoMode
+from lockgate.web.key_header import KeyHeaderGuard
 from lockgate.web.operations.openapi import describe
 from tests.gates import flat_gate
 from tests.sessions.provider import AUDIENCE, EC, ED, ISSUER, KEYS, RSA, jwks, mint
 
 from .driving import ORIGIN, SECRET, Bench
-from .front_ends import FRAMEWORKS, STATUS, FrontEnd, django_settings
+from .front_ends import CLAIM, FRAMEWORKS, STATUS, FrontEnd, agent_of, django_settings
 from .front_ends import KEYS as API_KEYS
 from .test_guard import Asking, enter
 
@@ -44,48 +43,26 @@ def bench_of(**fields: Any) -> Bench:
     return Bench(**{"sessions": tokens(), **options, **fields})
 
 
-def segment(value: object) -> str:
-    data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def public_pem() -> bytes:
-    return RSA.as_pem(private=False)
-
-
 def refused_tokens() -> dict[str, str]:
     """Return tokens that no session stands behind, by what is wrong with them."""
     now, good = int(time.time()), mint()
     header, payload, signature = good.split(".")
-    confused = (
-        segment({"alg": "HS256", "typ": "JWT", "kid": "rsa"}) + "." + payload,
-        public_pem(),
-    )
-    mac = pyjwt.get_algorithm_by_name("HS256").sign(confused[0].encode(), confused[1])
     return {
         "expired": mint(iat=now - 7200, nbf=now - 7200, exp=now - 3600),
-        "not yet valid": mint(nbf=now + 3600),
-        "another issuer": mint(iss=EVIL),
         "another audience": mint(aud=EVIL),
-        "no audience": mint(aud=None),
-        "none": f"{segment({'alg': 'none'})}.{payload}.",
-        "none, signed": f"{segment({'alg': 'none'})}.{payload}.{signature}",
-        "a public key as the secret": f"{confused[0]}.{segment(mac)}",
+        "none": f"eyJhbGciOiJub25lIn0.{payload}.",
         "another key": mint(EC, header={"kid": "rsa"}),
-        "an unknown key": mint(header={"kid": "unknown"}),
         "changed": f"{header}.{payload}.{'A' * len(signature)}",
         "another type": mint(header={"typ": "logout+jwt"}),
         "huge": mint(padding="x" * 6000),
         "not one": "a.b.c",
-        "no JSON": f"{segment(b'x')}.{segment(b'y')}.{segment(b'z')}",
     }
 
 
 @FRAMEWORKS
-@pytest.mark.parametrize("algorithm", ["RS256", "ES256"])
-def test_a_token_lists_and_creates_and_revokes_keys(framework: str, algorithm: str) -> None:
+def test_a_token_lists_and_creates_and_revokes_keys(framework: str) -> None:
     bench = bench_of()
-    page, token = FrontEnd(framework, bench.gate), mint(KEYS[algorithm], algorithm)
+    page, token = FrontEnd(framework, bench.gate), mint(KEYS["RS256"], "RS256")
     # A browser adds no token by itself: the page may be of any site.
     elsewhere = {"origin": EVIL, "sec_fetch_site": "cross-site"}
     made = page.ask("POST", API_KEYS, bearer=token, sent={"name": "k"}, **elsewhere)
@@ -99,109 +76,88 @@ def test_a_token_lists_and_creates_and_revokes_keys(framework: str, algorithm: s
     # The key itself is one as before.
     used = page.ask("GET", API_KEYS, bearer=made.body["key"])
     assert (used.status, used.code) == (401, "KEY_REVOKED")
+    bad = mint(aud=EVIL)
+    answer = page.ask("POST", API_KEYS, bearer=bad, cookie=f"__session={token}", sent={"name": "k"})
+    assert (answer.status, answer.code) == (401, "SESSION_INVALID")
+    assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+    assert answer.headers["cache-control"] == "no-store"
+    assert bad not in str(answer.body)
 
 
-@FRAMEWORKS
-def test_a_bad_token_is_401_whatever_is_wrong_with_it(framework: str) -> None:
-    bench = bench_of()
-    page, cookie = FrontEnd(framework, bench.gate), f"__session={mint()}"
-    for reason, token in refused_tokens().items():
-        for method, sent in (("GET", None), ("POST", {"name": "k"})):
-            for beside in (None, cookie):
-                answer = page.ask(method, API_KEYS, bearer=token, cookie=beside, sent=sent)
-                assert (answer.status, answer.code) == (401, "SESSION_INVALID"), reason
-                assert answer.headers["www-authenticate"] == 'Bearer error="invalid_token"'
-                assert answer.headers["cache-control"] == "no-store"
-                assert token not in str(answer.body)
-    assert run(bench.gate.keys.list("org_1")).keys == []
-    assert bench.used() == 0
-
-
-@FRAMEWORKS
-def test_a_cookie_keeps_its_check_of_the_origin(framework: str) -> None:
-    bench = bench_of()
-    page, cookie = FrontEnd(framework, bench.gate), f"__session={mint()}"
-    for origin, status in ((ORIGIN, 201), (EVIL, 403)):
-        answer = page.ask("POST", API_KEYS, cookie=cookie, sent={"name": "k"}, origin=origin)
-        assert answer.status == status
-    # An API key beside the cookie lifts nothing.
-    key = bench.key()
-    answer = page.ask("POST", API_KEYS, cookie=cookie, bearer=key, sent={"name": "k"}, origin=EVIL)
-    assert (answer.status, answer.code) == (403, "CROSS_SITE_REQUEST")
-
-
-@FRAMEWORKS
-def test_a_token_decides_alone_beside_a_cookie(framework: str) -> None:
-    bench = bench_of()
-    page = FrontEnd(framework, bench.gate)
-    made = page.ask(
-        "POST",
-        API_KEYS,
-        bearer=mint(org_id="org_token"),
-        cookie=f"__session={mint(org_id='org_cookie')}",
-        sent={"name": "k"},
-    )
-    assert made.status == 201
-    assert len(run(bench.gate.keys.list("org_token")).keys) == 1
-    assert run(bench.gate.keys.list("org_cookie")).keys == []
-
-
-@FRAMEWORKS
-@pytest.mark.parametrize(
-    "text", ["x", "a.b", "a.b.c.d", "a.b.c.d.e", "..", "a..c", ".b.c", "a.b.c="]
-)
-def test_anything_without_three_parts_stays_an_api_key(framework: str, text: str) -> None:
-    page = FrontEnd(framework, bench_of().gate)
-    answer = page.ask("GET", API_KEYS, bearer=text)
-    assert (answer.status, answer.code) == (401, "INVALID_FORMAT")
-    answer = page.ask("POST", API_KEYS, bearer=text, sent={"name": "k"})
-    assert (answer.status, answer.code) == (401, "SESSION_REQUIRED")
-
-
-@FRAMEWORKS
-def test_without_the_option_a_token_is_a_malformed_key(framework: str) -> None:
-    bench = Bench(sessions=tokens())
-    page = FrontEnd(framework, bench.gate)
-    assert page.ask("GET", API_KEYS, bearer=mint()).code == "INVALID_FORMAT"
-    assert page.ask("POST", API_KEYS, bearer=mint(), sent={"name": "k"}).code == "SESSION_REQUIRED"
-
-
-@FRAMEWORKS
-def test_a_gate_may_take_tokens_and_no_cookie(framework: str) -> None:
-    bench = bench_of(options={"session_cookie": None}, public_url=None)
-    run(bench.gate.ready())  # Without a cookie, no origin is needed.
-    page, token = FrontEnd(framework, bench.gate), mint()
-    assert page.ask("POST", API_KEYS, bearer=token, sent={"name": "k"}).status == 201
-    answer = page.ask("GET", API_KEYS, cookie=f"__session={token}; None={token}")
-    assert (answer.status, answer.code) == (401, "MISSING_AUTH")
-    answer = page.ask("POST", API_KEYS, cookie=f"__session={token}", sent={"name": "k"})
-    assert (answer.status, answer.code) == (401, "SESSION_REQUIRED")
-
-
-@FRAMEWORKS
-def test_an_agent_has_no_session_by_a_token(framework: str) -> None:
+def test_an_agent_has_no_session_by_a_token() -> None:
     bench = bench_of(registration=Registration(session_secrets=[SECRET]))
-    page = FrontEnd(framework, bench.gate)
-    body = {"agent_name": "bot", "billing_email": "ada@example.com"}
-    made = page.ask("POST", "/api/v1/auth/bot-register", sent=body).body
-    token = {"dashboard_token": made["dashboard_token"]}
-    signed_in = page.ask("POST", "/api/v1/auth/bot-sign-in", sent=token)
-    agent = signed_in.headers["set-cookie"].split(";")[0].partition("=")[2]
-    assert page.ask("GET", API_KEYS, cookie=f"__session={agent}").status == 200
+    page = FrontEnd("starlette", bench.gate)
+    pair, token = agent_of(page)
+    assert page.ask("GET", API_KEYS, cookie=pair).status == 200
     # Its cookie has three parts, and its dashboard token none.
+    agent = pair.partition("=")[2]
     assert page.ask("GET", API_KEYS, bearer=agent).code == "SESSION_INVALID"
-    assert page.ask("GET", API_KEYS, bearer=made["dashboard_token"]).code == "INVALID_FORMAT"
+    assert page.ask("GET", API_KEYS, bearer=token).code == "INVALID_FORMAT"
     # Owners claim with a token as well.
     owner = mint(org_id=None)
-    (found,) = page.ask("GET", "/api/v1/auth/claim", bearer=owner).body["data"]
+    (found,) = page.ask("GET", CLAIM, bearer=owner).body["data"]
     wanted = {"organizationId": found["organizationId"]}
-    claimed = page.ask("POST", "/api/v1/auth/claim", bearer=owner, sent=wanted, origin=EVIL)
-    assert claimed.status == 200
-    bad = page.ask("POST", "/api/v1/auth/claim", bearer=mint(aud=EVIL), sent=wanted)
+    assert page.ask("POST", CLAIM, bearer=owner, sent=wanted, origin=EVIL).status == 200
+    bad = page.ask("POST", CLAIM, bearer=mint(aud=EVIL), sent=wanted)
     assert (bad.status, bad.code) == (401, "SESSION_INVALID")
 
 
 # --- the guard, without a framework -------------------------------------------------------------
+
+
+def entered(bench: Bench, method: str = "GET", bearer: str | None = None, **headers: Any) -> str:
+    """The code of the refusal of an operation of keys, or the organization that comes in."""
+    given = {} if bearer is None else {"authorization": f"Bearer {bearer}"}
+    code, principal = enter(bench, Asking(method, **given, **headers))
+    return code if principal is None else principal.organization
+
+
+@pytest.mark.parametrize("reason", refused_tokens())
+def test_a_bad_token_is_401_whatever_is_wrong_with_it(reason: str) -> None:
+    bench, cookie = bench_of(), f"__session={mint()}"
+    for method in ("GET", "POST"):
+        for beside in ({}, {"cookie": cookie}):
+            found = entered(bench, method, refused_tokens()[reason], **beside)
+            assert found == "SESSION_INVALID"
+    assert bench.used() == 0
+
+
+def test_a_cookie_keeps_its_check_of_the_origin() -> None:
+    bench, cookie = bench_of(), f"__session={mint()}"
+    assert entered(bench, "POST", cookie=cookie, origin=ORIGIN) == "org_1"
+    # An API key beside the cookie lifts nothing.
+    for key in (None, bench.key()):
+        found = entered(bench, "POST", key, cookie=cookie, origin=EVIL)
+        assert found == "CROSS_SITE_REQUEST"
+
+
+def test_a_token_decides_alone_beside_a_cookie() -> None:
+    cookie = f"__session={mint(org_id='org_cookie')}"
+    for method in ("GET", "POST"):
+        found = entered(bench_of(), method, mint(org_id="org_token"), cookie=cookie)
+        assert found == "org_token"
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "a.b", "a.b.c.d", "a.b.c.d.e", "..", "a..c", ".b.c", "a.b.c="]
+)
+def test_anything_without_three_parts_stays_an_api_key(text: str) -> None:
+    assert entered(bench_of(), "GET", text) == "INVALID_FORMAT"
+    assert entered(bench_of(), "POST", text) == "SESSION_REQUIRED"
+
+
+def test_without_the_option_a_token_is_a_malformed_key() -> None:
+    bench = Bench(sessions=tokens())
+    assert entered(bench, "GET", mint()) == "INVALID_FORMAT"
+    assert entered(bench, "POST", mint()) == "SESSION_REQUIRED"
+
+
+def test_a_gate_may_take_tokens_and_no_cookie() -> None:
+    bench, token = bench_of(options={"session_cookie": None}, public_url=None), mint()
+    run(bench.gate.ready())  # Without a cookie, no origin is needed.
+    assert entered(bench, "POST", token) == "org_1"
+    assert entered(bench, cookie=f"__session={token}; None={token}") == "MISSING_AUTH"
+    assert entered(bench, "POST", cookie=f"__session={token}") == "SESSION_REQUIRED"
 
 
 def test_two_tokens_are_refused_and_so_is_one_beside_a_key() -> None:
@@ -214,24 +170,15 @@ def test_two_tokens_are_refused_and_so_is_one_beside_a_key() -> None:
 
 
 def test_the_header_for_keys_of_another_system_takes_no_token() -> None:
-    from lockgate.web.key_header import KeyHeaderGuard
-
     bench, token = bench_of(web_options=WebOptions(key_header="X-API-Key")), mint()
-    guard = KeyHeaderGuard(bench.gate)
-    from lockgate import Refusal
 
     def code_of(caller: Asking) -> str:
-        try:
-            run(guard.enter(caller))
-        except Refusal as refusal:
-            return refusal.code
-        return "in"
+        return enter(bench, caller, guard=KeyHeaderGuard)[0]
 
     assert code_of(Asking(x_api_key=token)) == "INVALID_FORMAT"
     assert code_of(Asking("POST", x_api_key=token)) == "SESSION_REQUIRED"
-    assert code_of(Asking(x_api_key=bench.key(), authorization=f"Bearer {token}")) == (
-        "INVALID_FORMAT"
-    )
+    both = Asking(x_api_key=bench.key(), authorization=f"Bearer {token}")
+    assert code_of(both) == "INVALID_FORMAT"
     assert code_of(Asking(authorization=f"Bearer {token}")) == "in"
 
 
@@ -279,8 +226,7 @@ def test_tokens_may_have_a_verifier_of_their_own() -> None:
     assert (by_token.organization, by_cookie.organization) == ("org_of_tokens", "org_1")
     assert verifier.seen == ["a.b.c"]
     # A signed cookie has three parts too, and is none of its tokens.
-    cookie = SignedCookie([SECRET]).issue(Session("org_1", "ada"))
-    assert cookie.count(".") == 2
+    assert bench.session().count(".") == 2
 
 
 def test_no_verifier_sees_a_huge_token() -> None:
@@ -356,17 +302,9 @@ def test_the_document_offers_the_token_where_sessions_are_taken() -> None:
     }
     post = document["paths"][API_KEYS]["post"]["security"]
     assert [name for entry in post for name in entry] == ["session", "sessionToken"]
+    api = fastapi.protect(FastAPI(), bench_of().gate).openapi()
+    assert api["components"]["securitySchemes"]["sessionToken"]["bearerFormat"] == "JWT"
+    assert api["paths"][API_KEYS]["post"]["security"] == post
     only = describe(bench_of(options={"session_cookie": None}).gate, "x")
     assert "session" not in only["components"]["securitySchemes"]
     assert [name for entry in only["paths"][STATUS]["get"]["security"] for name in entry] == ["key"]
-
-
-def test_fastapi_s_document_offers_the_token() -> None:
-    from fastapi import FastAPI
-
-    from lockgate import fastapi
-
-    document = fastapi.protect(FastAPI(), bench_of().gate).openapi()
-    assert document["components"]["securitySchemes"]["sessionToken"]["bearerFormat"] == "JWT"
-    post = document["paths"][API_KEYS]["post"]["security"]
-    assert [name for entry in post for name in entry] == ["session", "sessionToken"]

@@ -12,6 +12,7 @@ import pytest
 from lockgate import (
     PUBLIC,
     ConfigurationError,
+    Gate,
     Limit,
     MemoryStore,
     Principal,
@@ -76,9 +77,11 @@ class Asking:
         return nullcontext()
 
 
-def enter(bench: Bench, caller: Asking, **fields: Any) -> tuple[str, Principal | None]:
+def enter(bench: Bench | Gate, caller: Asking, **fields: Any) -> tuple[str, Principal | None]:
     """Return the code of the refusal, or "in", and the principal."""
-    guard = Guard(bench.gate, fields.pop("rules", None), **fields)
+    gate = bench if isinstance(bench, Gate) else bench.gate
+    kind: type[Guard] = fields.pop("guard", Guard)
+    guard = kind(gate, fields.pop("rules", None), **fields)
     try:
         entry = run(guard.enter(caller))
     except Refusal as refusal:

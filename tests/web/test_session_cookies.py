@@ -8,17 +8,21 @@ from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
+from fastapi import FastAPI
 
-from lockgate import Registration, run
+from lockgate import Registration, fastapi, run
 from lockgate.options import WebOptions
 from lockgate.web.asgi_exchange import AsgiRequest
 from lockgate.web.operations.openapi import describe
+from lockgate.web.sessions import cookie_of
 from lockgate.web.wsgi_exchange import WsgiRequest
 
 from .driving import ORIGIN, SECRET, Bench, http_scope
-from .front_ends import FRAMEWORKS, KEYS, FrontEnd, django_settings
+from .front_ends import FRAMEWORKS, KEYS, FrontEnd, agent_of, django_settings
 
-NAMES = pytest.mark.parametrize("name", ["session", "__Host-session", "__Secure-id"])
+
+def bench_of(name: str, **fields: Any) -> Bench:
+    return Bench(web_options=WebOptions(session_cookie=name), **fields)
 
 
 @pytest.fixture(autouse=True)
@@ -27,35 +31,25 @@ def _django() -> Iterator[None]:
         yield
 
 
-def bench_of(name: str, **fields: Any) -> Bench:
-    return Bench(web_options=WebOptions(session_cookie=name), **fields)
-
-
 @FRAMEWORKS
-@NAMES
-def test_only_the_cookie_of_the_configured_name_is_a_session(framework: str, name: str) -> None:
-    bench = bench_of(name)
-    page, good = FrontEnd(framework, bench.gate), bench.session()
-    made = page.ask("POST", KEYS, cookie=f"{name}={good}", sent={"name": "k"}, origin=ORIGIN)
-    assert made.status == 201
-    assert page.ask("GET", KEYS, cookie=f"other=x; {name}={good}").status == 200
-    for other in ("__session", name.upper(), f"x{name}", f"{name}2"):
-        refused = page.ask("POST", KEYS, cookie=f"{other}={good}", sent={"name": "k"})
-        assert (refused.status, refused.code) == (401, "SESSION_REQUIRED")
-
-
-@FRAMEWORKS
-@NAMES
-def test_two_cookies_of_the_name_are_refused_whatever_they_hold(framework: str, name: str) -> None:
-    bench = bench_of(name)
-    page, good = FrontEnd(framework, bench.gate), bench.session()
-    for one, other in ((good, good), (good, "x"), ("x", good), (good, ""), ("", good)):
-        refused = page.ask("GET", KEYS, cookie=f"{name}={one}; {name}={other}")
-        assert (refused.status, refused.code) == (401, "SESSION_INVALID")
-        assert refused.headers["www-authenticate"] == "Bearer"
-    # A server that joins two headers does so by a comma.
-    refused = page.ask("GET", KEYS, cookie=f"{name}={good},{name}={good}")
-    assert (refused.status, refused.code) == (401, "SESSION_INVALID")
+def test_only_the_one_cookie_of_the_configured_name_is_a_session(framework: str) -> None:
+    for name in ("session", "__Host-session", "__Secure-id"):
+        bench = bench_of(name)
+        page, good = FrontEnd(framework, bench.gate), bench.session()
+        made = page.ask("POST", KEYS, cookie=f"{name}={good}", sent={"name": "k"}, origin=ORIGIN)
+        assert made.status == 201
+        assert page.ask("GET", KEYS, cookie=f"other=x; {name}={good}").status == 200
+        for other in ("__session", name.upper(), f"x{name}", f"{name}2"):
+            refused = page.ask("POST", KEYS, cookie=f"{other}={good}", sent={"name": "k"})
+            assert (refused.status, refused.code) == (401, "SESSION_REQUIRED")
+        both = [
+            f"{name}={one}; {name}={two}" for one, two in ((good, good), (good, "x"), ("", good))
+        ]
+        # A server that joins two headers does so by a comma.
+        for cookie in (*both, f"{name}={good},{name}={good}"):
+            refused = page.ask("GET", KEYS, cookie=cookie)
+            assert (refused.status, refused.code) == (401, "SESSION_INVALID")
+            assert refused.headers["www-authenticate"] == "Bearer"
 
 
 @FRAMEWORKS
@@ -79,16 +73,12 @@ def test_no_other_white_space_hides_a_prefix_from_the_browser(space: str) -> Non
     cookie = f"{space}__Host-session={bench.session()}"
     environ: dict[str, Any] = {"HTTP_COOKIE": cookie, "wsgi.input": BytesIO()}
     setup_testing_defaults(environ)
-    from lockgate.web.sessions import cookie_of
-
     assert cookie_of(bench.gate, WsgiRequest(environ)) is None
     assert cookie_of(bench.gate, AsgiRequest(http_scope(headers=[("cookie", cookie)]))) is None
 
 
 def test_crumbs_of_http_2_are_one_request_s_cookies() -> None:
     """HTTP/2 may send each cookie in a field of its own (RFC 9113, 8.2.3)."""
-    from lockgate.web.sessions import cookie_of
-
     for name in ("session", "__Host-session"):
         crumbs = [("cookie", "a=b"), ("cookie", f"{name}=abc"), ("cookie", "c=d")]
         assert cookie_of(bench_of(name).gate, AsgiRequest(http_scope(headers=crumbs))) == "abc"
@@ -98,13 +88,11 @@ def test_crumbs_of_http_2_are_one_request_s_cookies() -> None:
 def test_an_agent_signs_in_and_out_with_the_configured_cookie(framework: str) -> None:
     bench = bench_of("__Host-bot", registration=Registration(session_secrets=[SECRET]))
     page = FrontEnd(framework, bench.gate)
-    body = {"agent_name": "bot", "billing_email": "ada@example.com"}
-    made = page.ask("POST", "/api/v1/auth/bot-register", sent=body)
-    token = {"dashboard_token": made.body["dashboard_token"]}
-    signed_in = page.ask("POST", "/api/v1/auth/bot-sign-in", sent=token)
-    pair, *attributes = signed_in.headers["set-cookie"].split("; ")
+    pair, token = agent_of(page)
+    again = page.ask("POST", "/api/v1/auth/bot-sign-in", sent={"dashboard_token": token})
+    attributes = again.headers["set-cookie"].split("; ")
     assert pair.startswith("__Host-bot=agent.")
-    assert {"Path=/", "HttpOnly", "SameSite=Lax", "Secure"} <= set(attributes)
+    assert {"Path=/", "HttpOnly", "SameSite=Lax", "Secure"} <= {*attributes}
     assert not any(attribute.startswith("Domain") for attribute in attributes)
     assert page.ask("POST", KEYS, cookie=pair, sent={"name": "second"}).status == 201
     out = page.ask("POST", "/api/v1/auth/bot-sign-out", cookie=pair)
@@ -112,15 +100,9 @@ def test_an_agent_signs_in_and_out_with_the_configured_cookie(framework: str) ->
     assert page.ask("GET", KEYS, cookie=pair).code == "SESSION_INVALID"
 
 
-def test_the_openapi_document_names_the_cookie() -> None:
-    schemes = describe(bench_of("__Host-session").gate, "x")["components"]["securitySchemes"]
-    assert schemes["session"] == {"type": "apiKey", "in": "cookie", "name": "__Host-session"}
-
-
-def test_fastapi_s_document_names_the_cookie() -> None:
-    from fastapi import FastAPI
-
-    from lockgate import fastapi
-
-    app = fastapi.protect(FastAPI(), bench_of("__Host-session").gate)
-    assert app.openapi()["components"]["securitySchemes"]["session"]["name"] == "__Host-session"
+def test_the_openapi_documents_name_the_cookie() -> None:
+    gate = bench_of("__Host-session").gate
+    for document in (describe(gate, "x"), fastapi.protect(FastAPI(), gate).openapi()):
+        session = document["components"]["securitySchemes"]["session"]
+        found = {name: session[name] for name in ("type", "in", "name")}
+        assert found == {"type": "apiKey", "in": "cookie", "name": "__Host-session"}
