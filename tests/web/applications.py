@@ -174,11 +174,11 @@ def asking(served: Any, *, is_wsgi: bool = False) -> Ask:
     def ask(
         path: str, headers: dict[str, str] | None = None, method: str = "GET", **sent: Any
     ) -> Response:
-        ask = client.open if is_wsgi else client.request
-        path_of = {} if is_wsgi else {"url": path}
-        answer = ask(
-            *([path] if is_wsgi else []), method=method, headers=headers or {}, **path_of, **sent
-        )
+        given = {"method": method, "headers": headers or {}, **sent}
+        if is_wsgi:
+            answer = client.open(path, buffered=True, **given)
+        else:
+            answer = client.request(url=path, **given)
         named = {name.lower(): value for name, value in answer.headers.items()}
         return Response(answer.status_code, named, answer.text)
 

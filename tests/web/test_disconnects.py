@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from select import select
 from typing import Any
@@ -115,16 +115,21 @@ class Waiting:
         await answer(send)
 
 
-async def test_a_block_is_cancelled_when_the_client_disconnects() -> None:
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_block_is_cancelled_when_the_client_disconnects(nested: bool) -> None:
+    """With its slot, and inside another gate too."""
     client, app = Client(PART, END), Waiting()
-    task = client.ask(app)
+    guarded = GateMiddleware(app, client.bench.gate) if nested else app
+    task = client.ask(guarded, rules={"POST /x": Rule("models:read", slot=True)})
     await settled()
     assert not task.done()
+    assert len(await client.bench.gate.slots.held("org_1")) == 1
     client.put(DISCONNECT)
     await ended(task)
     assert app.cancelled
     assert (client.answer.status, client.answer.code) == (499, "CLIENT_DISCONNECTED")
     assert client.answer.rate[:2] == (1000, 999)
+    assert not await client.bench.gate.slots.held("org_1")
 
 
 async def test_a_block_ends_as_usual_while_the_client_is_there() -> None:
@@ -158,40 +163,27 @@ async def test_the_handler_goes_on_that_catches_the_disconnect() -> None:
     assert client.reads == 2
 
 
-async def test_a_body_that_was_not_read_is_kept_for_the_application() -> None:
+@pytest.mark.parametrize(
+    ("messages", "reads", "parts"),
+    [
+        ((END, END, END), 2, [b"end"]),
+        ((PART, PART, END, DISCONNECT), 1, [b"part", b"part", b"end"]),
+    ],
+    ids=["whole", "in parts"],
+)
+async def test_a_body_is_read_ahead_by_one_part_or_message_and_kept_for_the_application(
+    messages: tuple[Message, ...], reads: int, parts: list[bytes]
+) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async with cancel_on_disconnect(scope):
             await settled()
-        assert await read(receive) == [b"end"]
+            assert client.reads == reads
+        assert await read(receive) == parts
         await answer(send)
 
-    client = Client(END)
+    client = Client(*messages)
     await ended(client.ask(app))
     assert client.answer.status == 200
-
-
-async def test_no_more_than_one_part_of_a_body_is_read_ahead() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        async with cancel_on_disconnect(scope):
-            await settled()
-            assert client.reads == 1
-        assert await read(receive) == [b"part", b"part", b"end"]
-        await answer(send)
-
-    client = Client(PART, PART, END, DISCONNECT)
-    await ended(client.ask(app))
-    assert client.answer.status == 200
-
-
-async def test_no_more_than_one_message_is_read_behind_a_body() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        async with cancel_on_disconnect(scope):
-            await settled()
-            assert client.reads == 2
-        await answer(send)
-
-    client = Client(END, END, END)
-    await ended(client.ask(app))
 
 
 async def test_a_body_that_is_read_in_the_block_hides_no_disconnect() -> None:
@@ -373,27 +365,6 @@ async def test_a_server_that_fails_to_receive_leaves_the_block_alone() -> None:
     assert client.answer.status == 200
 
 
-async def test_a_slot_is_freed_when_the_block_is_cancelled() -> None:
-    client, app = Client(END), Waiting()
-    task = client.ask(app, rules={"POST /x": Rule("models:read", slot=True)})
-    await settled()
-    assert len(await client.bench.gate.slots.held("org_1")) == 1
-    client.put(DISCONNECT)
-    await ended(task)
-    assert not await client.bench.gate.slots.held("org_1")
-    assert client.answer.status == 499
-
-
-async def test_a_gate_inside_another_one_watches_the_same_client() -> None:
-    client, app = Client(END), Waiting()
-    task = client.ask(GateMiddleware(app, client.bench.gate))
-    await settled()
-    client.put(DISCONNECT)
-    await ended(task)
-    assert app.cancelled
-    assert client.answer.status == 499
-
-
 async def test_a_layer_of_starlette_between_gate_and_handler_changes_nothing() -> None:
     class Layer(BaseHTTPMiddleware):
         async def dispatch(self, request: Request, call_next: Any) -> Response:
@@ -458,15 +429,9 @@ async def test_a_request_without_a_gate_and_a_websocket_are_refused() -> None:
 # --- on real servers ----------------------------------------------------------------------------
 
 FOLDER = Path(__file__).parent
-SERVERS = ("uvicorn-h11", "uvicorn-httptools", "hypercorn", "granian-asgi")
+SERVERS = ("uvicorn-httptools", "hypercorn", "granian-asgi")
 FRAMEWORKS = ("asgi", "starlette", "fastapi", "litestar", "quart", "django")
 READS_NO_BODY = ("starlette", "litestar")
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def running(request: pytest.FixtureRequest) -> Iterator[Running]:
-    with served(request.param, "waiting_service:app", FOLDER) as running:
-        yield running
 
 
 def leaving(running: Running, framework: str, body: str) -> socket.socket:
@@ -482,23 +447,26 @@ def leaving(running: Running, framework: str, body: str) -> socket.socket:
     return connection
 
 
-@pytest.mark.parametrize(
-    ("framework", "has_body"),
-    [*((name, True) for name in FRAMEWORKS), *((name, False) for name in READS_NO_BODY)],
-)
-def test_the_units_of_a_waiting_handler_are_free_once_its_client_has_left(
-    running: Running, framework: str, has_body: bool
-) -> None:
+@pytest.mark.parametrize("server", SERVERS)
+def test_the_units_of_a_waiting_handler_are_free_once_its_client_has_left(server: str) -> None:
+    with served(server, "waiting_service:app", FOLDER) as running:
+        for framework in FRAMEWORKS:
+            leave(running, framework, json.dumps({framework: 1}))
+        for framework in READS_NO_BODY:
+            leave(running, framework, "")
+
+
+def leave(running: Running, framework: str, body: str) -> None:
     def usage() -> dict[str, int]:
         told: dict[str, int] = httpx.get(f"{running.url}/usage/{framework}", timeout=60).json()
         return told
 
     before = usage()
-    assert (before["held"], before["waiting"]) == (0, 0)
-    with leaving(running, framework, json.dumps({framework: 1}) if has_body else "") as connection:
+    assert (before["held"], before["waiting"]) == (0, 0), framework
+    with leaving(running, framework, body) as connection:
         until(lambda: usage()["waiting"] == 1 or select([connection], [], [], 0)[0])
         told = usage()
-        assert told["waiting"] == 1, connection.recv(4096)
-        assert told["held"] == 90
+        assert told["waiting"] == 1, (framework, connection.recv(4096))
+        assert told["held"] == 90, framework
     until(lambda: usage()["held"] == 0)
-    assert usage() == {"used": before["used"] + 1, "held": 0, "waiting": 0}
+    assert usage() == {"used": before["used"] + 1, "held": 0, "waiting": 0}, framework

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager, nullcontext
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -21,7 +20,6 @@ from lockgate import (
     Rule,
     run,
 )
-from lockgate.core.digests import Digest
 from lockgate.core.rate_limit_headers import rate_headers
 from lockgate.core.rule_book import RouteRules, RuleBook
 from lockgate.core.sliding_window import Reading
@@ -32,7 +30,7 @@ from lockgate.sessions import Session
 from lockgate.stores.answers import Admission
 from lockgate.stores.base import IoMode
 from lockgate.web.guard import Guard
-from lockgate.web.operations.table import answer, check, endpoints
+from lockgate.web.operations.table import answer, endpoints
 from tests import migrated
 
 from .driving import ORIGIN, SECRET, Bench
@@ -428,28 +426,15 @@ def test_failures_are_charged_to_the_peer(peer: str | None) -> None:
     codes = [enter(bench, Asking(peer=peer))[0] for _ in range(2)]
     assert codes == ["MISSING_AUTH", "RATE_LIMIT_EXCEEDED"]
     assert enter(bench, Asking(peer="203.0.113.1"))[0] == "MISSING_AUTH"
-
-
-def test_an_ipv6_client_counts_by_its_network() -> None:
-    bench = Bench(anonymous=1)
-    assert enter(bench, Asking(peer="2001:db8::1"))[0] == "MISSING_AUTH"
-    assert enter(bench, Asking(peer="2001:db8::ffff:1"))[0] == "RATE_LIMIT_EXCEEDED"
-    assert enter(bench, Asking(peer="2001:db8:0:1::1"))[0] == "MISSING_AUTH"
+    if peer == "2001:db8::1":  # A client counts by its network.
+        assert enter(bench, Asking(peer="2001:db8::ffff:1"))[0] == "RATE_LIMIT_EXCEEDED"
+        assert enter(bench, Asking(peer="2001:db8:0:1::1"))[0] == "MISSING_AUTH"
 
 
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ({"GET": PUBLIC}, "GET"),
-        ({"/x": PUBLIC}, "GET /path"),
-        ({"get /x": PUBLIC}, "get /x"),
-        ({"GET x": PUBLIC}, "cannot be read"),
-        ({"GET /v1/<int:id>": PUBLIC}, "parameters are written '{name}'"),
-        ({"GET /x//y": PUBLIC}, "empty"),
         ({"GET /x": "no:such"}, "no:such.*catalogue"),
-        ({"GET /x": "jobs:*"}, "one exact scope"),
-        ({"GET /x": ""}, "one exact scope"),
-        ({"GET /{a}/b": "jobs:read", "GET /a/{b}": "jobs:write"}, "contradict"),
         ({"GET /api/v1/api-keys": PUBLIC}, "lockgate's own"),
         ({"DELETE /api/v1/api-keys/{x}": PUBLIC}, "contradict"),
     ],
@@ -457,20 +442,6 @@ def test_an_ipv6_client_counts_by_its_network() -> None:
 def test_contradicting_or_unreadable_rules_are_refused(rules: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Guard(Bench().gate, rules)
-
-
-def test_the_rule_of_an_operation_is_checked_against_the_principal() -> None:
-    bench = Bench()
-    by_key = run(bench.gate.authenticate(bench.key("models:read")))
-    with pytest.raises(MissingAuth):
-        check(Rule(), None)
-    with pytest.raises(SessionRequired):
-        check(Rule(accepts=("session",)), None)
-    with pytest.raises(SessionRequired):
-        check(Rule(accepts=("session",)), by_key)
-    with pytest.raises(InsufficientScope):
-        check(Rule("jobs:read"), by_key)
-    assert check(Rule("models:read"), by_key) is by_key
 
 
 def test_made_up_methods_are_not_looked_up_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,21 +506,6 @@ def test_d25_no_header_is_invented_for_an_organization_without_limits() -> None:
     assert caught.value.rate == ()
 
 
-def test_a_known_key_is_admitted_after_another_process_moved_its_digest() -> None:
-    """Another process may have moved it to a newer pepper: then it is looked at anew (K9)."""
-    bench = Bench()
-    text = bench.key()
-    caller = Asking(path="/x", authorization=f"Bearer {text}")
-    assert enter(bench, caller)[0] == "in"
-    key = run(bench.gate.store.find(bench.gate.format.parse(text).handle))
-    assert key is not None
-    plain = sha256(text.encode()).digest()
-    old, new = Digest(key.scheme, key.digest), Digest("sha256", plain)
-    assert old == new or run(bench.gate.store.rehash_if(key.handle, old, new))
-    assert enter(bench, caller)[0] == "in"
-    assert enter(bench, caller)[0] == "in"
-
-
 def test_d24_a_key_is_known_although_it_was_just_moved_to_a_newer_pepper() -> None:
     """So it comes in from an address that others have spent, as any that was admitted lately."""
     store, old, new = MemoryStore(), b"an old pepper of the tests", b"a new pepper of the tests"
@@ -559,18 +515,6 @@ def test_d24_a_key_is_known_although_it_was_just_moved_to_a_newer_pepper() -> No
     codes = [enter(bench, caller)[0] for caller in (by_key, Asking(), Asking(), by_key)]
     assert codes == ["in", "MISSING_AUTH", "RATE_LIMIT_EXCEEDED", "in"]
     assert bench.names().count("key_rehashed") == 1
-
-
-def test_a_known_key_that_is_revoked_is_refused_at_once() -> None:
-    bench = Bench()
-    text = bench.key()
-    caller = Asking(path="/x", authorization=f"Bearer {text}")
-    _, principal = enter(bench, caller)
-    assert principal is not None
-    assert principal.key is not None
-    run(bench.gate.keys.revoke(principal.organization, principal.key.id))
-    assert enter(bench, caller)[0] == "KEY_REVOKED"
-    assert enter(bench, caller)[0] == "KEY_REVOKED"
 
 
 @pytest.mark.parametrize("path", ["/jobs/7", "/elsewhere"])
@@ -628,6 +572,3 @@ def test_a_session_on_a_rule_of_cost_0_is_not_charged_D40() -> None:
 def test_a_rule_of_cost_0_has_no_limits() -> None:
     with pytest.raises(ConfigurationError, match="charges nothing, so it has no limits"):
         Rule(cost=0, limits=[Limit("export", "3/hour")])
-    for wrong in (-1, 0.5, True):
-        with pytest.raises(ConfigurationError, match="cost"):
-            Rule(cost=cast(Any, wrong))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier
 from typing import Any, cast
 
 import httpx
@@ -26,24 +25,12 @@ from lockgate.options import WebOptions
 from lockgate.services.open_streams import OpenStreams
 from lockgate.sessions import Session
 from lockgate.web.entry import Entry
+from tests.examples.test_servers import served
 from tests.patience import LEISURELY
-from tests.servers import reserved_port
 
 from .driving import ORIGIN, SECRET, Bench, Line, body_messages, http_scope, websocket_scope
 
-SERVICE = "tests.web.streaming_service"
-ROOT = Path(__file__).parents[2]
-ASGI_SERVERS: dict[str, Callable[[str], list[str]]] = {
-    "uvicorn": lambda port: ["uvicorn", f"{SERVICE}:app", "--port", port],
-    "hypercorn": lambda port: ["hypercorn", f"{SERVICE}:app", "-b", f"127.0.0.1:{port}"],
-}
-WSGI_SERVERS: dict[str, Callable[[str], list[str]]] = {
-    "gunicorn": lambda port: [
-        *("gunicorn", f"{SERVICE}:wsgi_app", "-b", f"127.0.0.1:{port}"),
-        *("-k", "gthread", "--threads", "4"),
-    ],
-    "waitress": lambda port: ["waitress", f"--listen=127.0.0.1:{port}", f"{SERVICE}:wsgi_app"],
-}
+FOLDER = Path(__file__).parent
 
 
 class Owner:
@@ -52,50 +39,22 @@ class Owner:
     def __init__(self, url: str) -> None:
         self.gate = Gate(url, brand="acme")
 
-    def key(self) -> tuple[str, Callable[[], object]]:
+    def key(self) -> tuple[str, Callable[[], None]]:
         """Make a key; return its headers' value, and a function that revokes it."""
         created = run(self.gate.keys.create("org_1", "a key", ["*"]))
-        return f"Bearer {created.text}", lambda: run(self.gate.keys.revoke("org_1", created.key.id))
 
+        def revoke() -> None:
+            run(self.gate.keys.revoke("org_1", created.key.id))
 
-@contextmanager
-def serving(command: Callable[[str], list[str]], url: str) -> Iterator[int]:
-    """Serve the streams of a store; give the port."""
-    environment = {**os.environ, "STREAMING_STORE": url}
-    with (
-        reserved_port() as port,
-        subprocess.Popen(
-            [sys.executable, "-m", *command(str(port))],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process,
-    ):
-        try:
-            deadline = time.monotonic() + 60
-            while True:
-                with suppress(httpx.TransportError):
-                    httpx.get(f"http://127.0.0.1:{port}/")
-                    break
-                assert process.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            yield port
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
+        return f"Bearer {created.text}", revoke
 
 
 @pytest.fixture
-def owner(tmp_path: Path) -> Iterator[tuple[Owner, str]]:
+def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
     url = f"sqlite:///{tmp_path}/keys.db?mode=rwc"
+    monkeypatch.setenv("STREAMING_STORE", url)
     owner = Owner(url)
-    yield owner, url
+    yield owner
     run(owner.gate.close())
 
 
@@ -114,33 +73,28 @@ def read_until_cut(url: str, credential: str, revoke: Callable[[], object]) -> f
     return time.monotonic() - revoked
 
 
-@pytest.mark.parametrize("server", ASGI_SERVERS)
-def test_the_streams_of_a_revoked_key_end_under_asgi(server: str, owner: tuple[Owner, str]) -> None:
-    keys, url = owner
-    with serving(ASGI_SERVERS[server], url) as port:
-        for path in ("parts", "silence", "download"):
-            credential, revoke = keys.key()
-            assert read_until_cut(f"http://127.0.0.1:{port}/{path}", credential, revoke) < 30
-        credential, revoke = keys.key()
-        with connect(
-            f"ws://127.0.0.1:{port}/socket",
-            additional_headers={"authorization": credential},
-            **LEISURELY,
-        ) as socket:
+@pytest.mark.parametrize("server", ["uvicorn-httptools", "hypercorn"])
+def test_the_streams_of_a_revoked_key_end_under_asgi(server: str, owner: Owner) -> None:
+    credential, revoke = owner.key()
+    begun = Barrier(4, revoke, timeout=60)
+    with served(server, "streaming_service:app", FOLDER) as running, ThreadPoolExecutor(3) as pool:
+        urls = [f"{running.url}/{path}" for path in ("parts", "silence", "download")]
+        cut = [pool.submit(read_until_cut, url, credential, begun.wait) for url in urls]
+        url = f"{running.url.replace('http', 'ws')}/socket"
+        with connect(url, additional_headers={"authorization": credential}, **LEISURELY) as socket:
             assert socket.recv(60) == "one"
-            revoke()
+            begun.wait()
             with pytest.raises(ConnectionClosed) as closed:
                 socket.recv(60)
+        assert all(seconds.result() < 30 for seconds in cut)
         assert closed.value.rcvd is not None
         assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1008, "KEY_REVOKED")
 
 
-@pytest.mark.parametrize("server", WSGI_SERVERS)
-def test_the_streams_of_a_revoked_key_end_under_wsgi(server: str, owner: tuple[Owner, str]) -> None:
-    keys, url = owner
-    with serving(WSGI_SERVERS[server], url) as port:
-        credential, revoke = keys.key()
-        assert read_until_cut(f"http://127.0.0.1:{port}/parts", credential, revoke) < 30
+@pytest.mark.parametrize("server", ["gunicorn", "waitress"])
+def test_the_streams_of_a_revoked_key_end_under_wsgi(server: str, owner: Owner) -> None:
+    with served(server, "streaming_service:wsgi_app", FOLDER) as running:
+        assert read_until_cut(f"{running.url}/parts", *owner.key()) < 30
 
 
 # --- message by message -------------------------------------------------------------------------
@@ -166,6 +120,13 @@ class Endless:
         await self.go_on.wait()
 
 
+async def open_stream(
+    gate: Gate, scope: Scope, rules: Any = None, *, whole: bool = False
+) -> tuple[Endless, asyncio.Task[None], Line]:
+    endless = Endless(whole=whole)
+    return endless, *await begin(asgi.GateMiddleware(endless, gate, rules), endless, scope)
+
+
 async def begin(app: Any, endless: Endless, scope: Scope) -> tuple[asyncio.Task[None], Line]:
     kind = scope["type"]
     line = Line([{"type": "websocket.connect"}] if kind == "websocket" else body_messages([b""]))
@@ -181,11 +142,8 @@ def with_key(key: str) -> Scope:
 async def test_only_the_streams_of_the_revoked_key_end() -> None:
     bench = Bench()
     first, second = bench.key(), bench.key()
-    running = []
-    for key in (first, second, first):
-        endless = Endless()
-        app = asgi.GateMiddleware(endless, bench.gate)
-        running.append((endless, *await begin(app, endless, with_key(key))))
+    keys = (first, second, first)
+    running = [await open_stream(bench.gate, with_key(key)) for key in keys]
     bench.revoke(first)
     for index in (0, 2):
         await asyncio.wait_for(running[index][1], 60)
@@ -205,10 +163,8 @@ async def test_only_the_streams_of_the_revoked_key_end() -> None:
 async def test_a_websocket_is_closed_by_the_reason_of_its_key(how: str) -> None:
     bench = Bench()
     created = await bench.gate.keys.create("org_1", "a key", ["*"], expires_in_days=1)
-    endless = Endless()
     scope = websocket_scope("/x", key=created.text)
-    app = asgi.GateMiddleware(endless, bench.gate)
-    task, line = await begin(app, endless, scope)
+    _, task, line = await open_stream(bench.gate, scope)
     if how == "revoked":
         await bench.gate.keys.revoke("org_1", created.key.id)
     else:
@@ -221,9 +177,7 @@ async def test_a_websocket_is_closed_by_the_reason_of_its_key(how: str) -> None:
 async def test_a_background_task_continues_although_the_key_is_revoked() -> None:
     bench = Bench()
     key = bench.key()
-    endless = Endless(whole=True)
-    app = asgi.GateMiddleware(endless, bench.gate)
-    task, _ = await begin(app, endless, with_key(key))
+    endless, task, _ = await open_stream(bench.gate, with_key(key), whole=True)
     bench.revoke(key)
     assert bench.gate.streams is not None
     await bench.gate.streams.look()
@@ -235,9 +189,7 @@ async def test_a_background_task_continues_although_the_key_is_revoked() -> None
 
 async def test_a_cancellation_by_the_server_stays_one() -> None:
     bench = Bench()
-    endless = Endless()
-    app = asgi.GateMiddleware(endless, bench.gate)
-    task, _ = await begin(app, endless, with_key(bench.key()))
+    _, task, _ = await open_stream(bench.gate, with_key(bench.key()))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -296,9 +248,7 @@ async def test_a_response_without_a_first_part_ends_with_its_key() -> None:
 async def test_streams_outlive_their_key_with_end_streams_off() -> None:
     bench = Bench(web_options=WebOptions(end_streams=False))
     key = bench.key()
-    endless = Endless()
-    app = asgi.GateMiddleware(endless, bench.gate)
-    task, _ = await begin(app, endless, with_key(key))
+    endless, task, _ = await open_stream(bench.gate, with_key(key))
     bench.revoke(key)
     assert bench.gate.streams is None
     endless.go_on.set()
@@ -349,9 +299,8 @@ def with_session(cookie: str, kind: str = "http") -> Scope:
 @pytest.mark.parametrize("how", ["signed out", "claimed", "expired"])
 async def test_the_streams_of_an_agents_session_end_with_it(how: str, kind: str) -> None:
     agency = Agency()
-    endless = Endless()
-    app = asgi.GateMiddleware(endless, agency.gate, RULES)
-    task, line = await begin(app, endless, with_session(agency.cookie, kind))
+    scope = with_session(agency.cookie, kind)
+    _, task, line = await open_stream(agency.gate, scope, RULES)
     assert agency.gate.streams is not None
     await agency.gate.streams.look()
     await agency.gate.streams.look()
@@ -373,15 +322,9 @@ async def test_the_stream_of_another_agents_session_goes_on() -> None:
     made = await agency.gate.accounts.register(
         agent_name="another", billing_email="bob@example.com", address="1.2.3.4"
     )
-    running = []
-    for cookie in (
-        agency.cookie,
-        (await agency.agents.sign_in(made.dashboard_token, address="1.2.3.4")).cookie,
-        agency.bench.session(),
-    ):
-        endless = Endless()
-        app = asgi.GateMiddleware(endless, agency.gate, RULES)
-        running.append((endless, *await begin(app, endless, with_session(cookie))))
+    other = (await agency.agents.sign_in(made.dashboard_token, address="1.2.3.4")).cookie
+    cookies = (agency.cookie, other, agency.bench.session())
+    running = [await open_stream(agency.gate, with_session(one), RULES) for one in cookies]
     agency.end("signed out")
     await asyncio.wait_for(running[0][1], 60)
     assert agency.gate.streams is not None
@@ -392,50 +335,36 @@ async def test_the_stream_of_another_agents_session_goes_on() -> None:
         await task
 
 
-def test_a_wsgi_stream_of_an_agents_session_ends_with_it() -> None:
+def test_a_wsgi_stream_sends_no_part_after_its_credential_was_revoked() -> None:
     agency = Agency()
+    key = agency.bench.key()
 
     def app(environ: Any, start_response: Any) -> Iterator[bytes]:
         start_response("200 OK", [])
         while True:
             yield b"part"
 
-    for cookie, ends in ((agency.cookie, True), (agency.bench.session(), False)):
-        client = Client(wsgi.GateMiddleware(app, agency.gate, RULES), use_cookies=False)
-        answer = client.get("/x", headers={"Cookie": f"__session={cookie}"}, buffered=False)
+    rules = {"GET /x": Rule(accepts=("key", "session"))}
+    client = Client(wsgi.GateMiddleware(app, agency.gate, rules), use_cookies=False)
+    for headers, refusal in (
+        ({"Cookie": f"__session={agency.cookie}"}, SessionInvalid),
+        ({"Cookie": f"__session={agency.bench.session()}"}, None),
+        ({"Authorization": f"Bearer {key}"}, KeyRevoked),
+    ):
+        answer = client.get("/x", headers=headers, buffered=False)
         parts = answer.iter_encoded()
         assert next(parts) == b"part"
         agency.end("signed out")
+        if refusal is KeyRevoked:
+            agency.bench.revoke(key)
         assert agency.gate.streams is not None
         run(agency.gate.streams.look())
-        if ends:
-            with pytest.raises(SessionInvalid):
-                next(parts)
-        else:
+        if refusal is None:
             assert next(parts) == b"part"
+        else:
+            with pytest.raises(refusal):
+                next(parts)
         answer.close()
-
-
-def test_a_wsgi_stream_sends_no_part_after_its_key_was_revoked() -> None:
-    bench = Bench()
-    key = bench.key()
-
-    def app(environ: Any, start_response: Any) -> Iterator[bytes]:
-        start_response("200 OK", [])
-        while True:
-            yield b"part"
-
-    answer = Client(wsgi.GateMiddleware(app, bench.gate)).get(
-        "/x", headers={"Authorization": f"Bearer {key}"}, buffered=False
-    )
-    parts = answer.iter_encoded()
-    assert next(parts) == b"part"
-    bench.revoke(key)
-    assert bench.gate.streams is not None
-    run(bench.gate.streams.look())
-    with pytest.raises(KeyRevoked):
-        next(parts)
-    answer.close()
 
 
 class Failing:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import pytest
-from flask import Flask, make_response
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
-from werkzeug.serving import make_server
 
 from lockgate import PUBLIC, run
 from lockgate.asgi import GateMiddleware
-from lockgate.flask import protect
 from lockgate.options import WebOptions
 from lockgate.starlette import operations
 from tests.blackbox.browser import Browser
@@ -52,8 +47,11 @@ def page() -> Iterator[str]:
 
 
 @contextmanager
-def by_asgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
-    """Serve the operations behind a CORS middleware that lets every page read."""
+def service_of(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
+    """Serve the operations behind a CORS middleware that lets every page read.
+
+    Those of WSGI judge the headers that browsers send here alike: test_sessions.py.
+    """
 
     async def sign_in(_: Request) -> Response:
         response = HTMLResponse("<!doctype html><title>in</title>")
@@ -80,50 +78,6 @@ def by_asgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
         yield origin_at(address)
 
 
-@contextmanager
-def by_wsgi(bench: Bench, pages: list[str], seen: Seen) -> Iterator[str]:
-    """The same under Flask."""
-    app = Flask("service")
-    protect(app, bench.gate, public=[f"GET {SIGN_IN}"])
-
-    @app.get(SIGN_IN)
-    def sign_in() -> Any:
-        response = make_response("<!doctype html><title>in</title>")
-        response.headers["set-cookie"] = COOKIE.format(bench.session())
-        return response
-
-    def noting(environ: Any, start_response: Any) -> Any:
-        method, origin = environ["REQUEST_METHOD"], environ.get("HTTP_ORIGIN")
-        if environ["PATH_INFO"].startswith(KEYS):
-            names = [name for name in environ if name.startswith("HTTP_")]
-            headers = {name[5:].lower().replace("_", "-"): environ[name] for name in names}
-            seen.append((method, headers))
-        cors = [
-            ("Access-Control-Allow-Origin", origin if origin in pages else "null"),
-            ("Access-Control-Allow-Credentials", "true"),
-            ("Access-Control-Allow-Methods", "POST, DELETE"),
-            ("Access-Control-Allow-Headers", "content-type"),
-        ]
-        if method == "OPTIONS":
-            start_response("204 No Content", cors)
-            return []
-
-        def start(status: str, headers: Any, exc_info: Any = None) -> Any:
-            return start_response(status, [*headers, *cors], exc_info)
-
-        return app(environ, start)
-
-    server = make_server("127.0.0.1", 0, noting, threaded=True)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
-
-
 WRITE = """(async () => {{
     const answer = await fetch({url}, {{
         method: {method},
@@ -140,16 +94,13 @@ BLIND = """(async () => {{
     return answer.type;
 }})()"""
 
-Serve = Callable[[Bench, list[str], Seen], AbstractContextManager[str]]
 
-
-@pytest.mark.parametrize("serve", [by_asgi, by_wsgi])
-def test_a_page_of_a_listed_origin_writes_and_another_does_not(serve: Serve) -> None:
+def test_a_page_of_a_listed_origin_writes_and_another_does_not() -> None:
     seen: Seen = []
     with ExitStack() as stack:
         console, evil = (stack.enter_context(page()) for _ in range(2))
         bench = Bench(web_options=WebOptions(allowed_origins=[console]))
-        service = stack.enter_context(serve(bench, [console, evil], seen))
+        service = stack.enter_context(service_of(bench, [console, evil], seen))
         browser = stack.enter_context(Browser())
 
         def write(method: str, path: str, body: object = None) -> tuple[int, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
@@ -19,13 +19,12 @@ from websockets.sync.client import connect
 
 from lockgate import PUBLIC, Rule, run
 from lockgate.asgi import GateMiddleware
-from lockgate.core.ledger import Hit
 from lockgate.core.timestamps import MINUTE
 from lockgate.starlette import error_handlers, operations, requires
 from tests.patience import LEISURELY
 
 from .driving import RATE, Bench
-from .serving import exchange, fields_of, served, status_of
+from .serving import exchange, served, status_of
 
 
 class Served:
@@ -34,14 +33,11 @@ class Served:
     def __init__(self) -> None:
         self.bench = Bench()
         self.next_chunk = threading.Event()
-        self.gone = threading.Event()
         self.reached: list[str] = []
         routes = [
             Route("/health", self.page),
             Route("/admin", self.page, methods=["POST"]),
             Route("/stream", self.stream),
-            Route("/upload", self.upload, methods=["POST"]),
-            Route("/crash", self.crash),
             WebSocketRoute("/echo", self.echo),
             WebSocketRoute("/needs", requires("jobs:write")(_needs)),
             WebSocketRoute("/raises", self.raises),
@@ -51,7 +47,6 @@ class Served:
             "GET /health": PUBLIC,
             "POST /admin": "account:write",
             "GET /echo": "jobs:read",
-            "POST /upload": Rule(),
         }
         app = Starlette(routes=routes, exception_handlers=error_handlers)
         self.app = GateMiddleware(app, self.bench.gate, rules)
@@ -67,17 +62,6 @@ class Served:
             yield b"second"
 
         return StreamingResponse(chunks())
-
-    async def upload(self, request: Request) -> Response:
-        try:
-            await request.body()
-        except ClientDisconnect:
-            self.gone.set()
-            raise
-        return PlainTextResponse("whole")
-
-    async def crash(self, _: Request) -> Response:
-        raise ZeroDivisionError
 
     async def echo(self, websocket: WebSocket) -> None:
         self.reached.append("/echo")
@@ -148,11 +132,9 @@ def test_d32_an_admitted_handshake(service: Served, address: tuple[str, int]) ->
     [
         (None, "/echo", 401),
         ("garbage", "/echo", 401),
-        ("models:read", "/echo", 403),
         ("models:read", "/needs", 403),
         ("models:read", "/raises", 403),
         ("jobs:read", "/nowhere", 403),
-        (None, "/nowhere", 401),
     ],
 )
 def test_d32_a_refused_handshake(
@@ -168,36 +150,7 @@ def test_d32_a_refused_handshake(
     assert service.reached == []
 
 
-def test_d32_a_spent_window_refuses_the_handshake(
-    service: Served, address: tuple[str, int]
-) -> None:
-    key = service.bench.key("*", organization="org_spent")
-    windows = service.bench.gate.plans.default.windows
-    now = service.bench.clock.now
-    run(service.bench.gate.store.charge("org_spent", Hit(windows, 1000), now))
-    with pytest.raises(InvalidStatus) as caught:
-        connect(url(address, "/echo"), additional_headers=bearer(key), **LEISURELY).__enter__()
-    response = caught.value.response
-    assert (response.status_code, response.headers["retry-after"]) == (429, "60")
-    assert b"RATE_LIMIT_EXCEEDED" in (response.body or b"")
-
-
 # --- HTTP -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["post", "Post", "POST"])
-def test_g1_a_method_in_another_case(
-    service: Served, address: tuple[str, int], method: str
-) -> None:
-    response = exchange(address, request(method, "/admin", key=service.bench.key("models:read")))
-    assert status_of(response) in (400, 403, 405)
-    assert service.reached == []
-
-
-def test_a_crash_carries_the_headers(service: Served, address: tuple[str, int]) -> None:
-    response = exchange(address, request("GET", "/crash", key=service.bench.key()))
-    assert status_of(response) == 500
-    assert [len(fields_of(response)[name]) for name in RATE] == [1, 1, 1]
 
 
 def test_a_stream_is_not_held_back(service: Served, address: tuple[str, int]) -> None:
@@ -214,16 +167,6 @@ def test_a_stream_is_not_held_back(service: Served, address: tuple[str, int]) ->
     assert b"second" in received
 
 
-def test_a_client_that_leaves_in_mid_body(service: Served, address: tuple[str, int]) -> None:
-    service.gone.clear()
-    more = "Content-Length: 100\r\n"
-    with socket.create_connection(address, 60) as connection:
-        connection.sendall(request("POST", "/upload", key=service.bench.key(), more=more) + b"x")
-    assert service.gone.wait(60)
-    key = service.bench.key()
-    assert status_of(exchange(address, request("GET", "/api/v1/api-keys", key=key))) == 200
-
-
 def test_a_client_that_leaves_in_the_middle_of_an_operation(
     service: Served, address: tuple[str, int]
 ) -> None:
@@ -238,56 +181,12 @@ def test_a_client_that_leaves_in_the_middle_of_an_operation(
     assert run(service.bench.gate.keys.list("org_left")).keys == []
 
 
-def test_a_large_body_is_refused_while_it_still_comes(
-    service: Served, address: tuple[str, int]
-) -> None:
-    session = service.bench.session()
-    more = (
-        f"Cookie: __session={session}\r\nContent-Type: application/json\r\n"
-        "Transfer-Encoding: chunked\r\n"
-    )
-    chunk = b"%x\r\n%s\r\n" % (70_000, b"x" * 70_000)
-    response = exchange(address, request("POST", "/api/v1/api-keys", more=more) + chunk)
-    assert status_of(response) == 413
-    assert len(fields_of(response)["x-ratelimit-limit"]) == 1
-
-
 def test_a_refused_upload_is_answered_before_it_was_sent(
     service: Served, address: tuple[str, int]
 ) -> None:
     more = "Content-Length: 1000000\r\n"
-    response = exchange(address, request("POST", "/upload", more=more) + b"x" * 10)
+    response = exchange(address, request("POST", "/admin", more=more) + b"x" * 10)
     assert status_of(response) == 401
-    assert service.reached == []
-
-
-def test_head_carries_the_headers(service: Served, address: tuple[str, int]) -> None:
-    response = exchange(address, request("HEAD", "/health"))
-    assert status_of(response) == 200
-    assert response.endswith(b"\r\n\r\n")
-    assert [len(fields_of(response)[name]) for name in RATE] == [1, 1, 1]
-
-
-@pytest.mark.parametrize(
-    "target",
-    [
-        "//health",
-        "/./health",
-        "/x/../health",
-        "/%2e/health",
-        "/x%2f..%2fhealth",
-        "/health%0a",
-        "/health%00",
-        "/health/",
-        "http://x/x/../health",
-        "/HEALTH",
-        "/health%3f",
-    ],
-)
-def test_g1_no_other_spelling_is_public(
-    service: Served, address: tuple[str, int], target: str
-) -> None:
-    assert status_of(exchange(address, request("GET", target))) in (400, 401)
     assert service.reached == []
 
 
