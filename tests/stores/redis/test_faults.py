@@ -29,6 +29,7 @@ from lockgate.core.leases import TO_LIST, lease_of, leases_of, to_acquire, to_re
 from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.promises import GRACE
+from lockgate.core.quota_leases import LeaseRequest
 from lockgate.core.timestamps import DAY, MILLISECOND, MINUTE, SECOND
 from lockgate.errors import HandleTaken, StoreUnavailable
 from lockgate.events import Events
@@ -186,19 +187,29 @@ async def test_d33_all_calls_of_a_pipeline_get_their_first_verdicts(
     await store.close()
 
 
+@pytest.mark.parametrize("leased", [False, True], ids=["hits", "admissions with leases"])
 async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
-    proxied: tuple[Proxy, RedisStore],
+    proxied: tuple[Proxy, RedisStore], *, leased: bool
 ) -> None:
     """Too many requests came since: it is unknown whether it was counted, so it is refused."""
     proxy, store = proxied
-    await store.charge("org_1", Hit(WINDOWS, 1))
+    made = new_key()
+    await store.insert(draft_of(made), None)
+    await store.admit(token_of(made), 1, BOOK)
+
+    async def ask(number: int) -> object:
+        if not leased:
+            return await store.charge("org_1", Hit(WINDOWS, 1))
+        request = LeaseRequest(f"{number:016x}", 3, SECOND)
+        return await store.admit(token_of(made), 1, BOOK, lease=request)
+
     proxy.cut_at = b"EVALSHA"
-    many = (store.charge("org_1", Hit(WINDOWS, 1)) for _ in range(40))
-    outcomes = await asyncio.gather(*many, return_exceptions=True)
+    outcomes = await asyncio.gather(*map(ask, range(40)), return_exceptions=True)
     lost = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
     assert all(isinstance(outcome, OutcomeUnknown) for outcome in lost)
     assert lost
-    assert (await store.charge("org_1", Peek(WINDOWS))).used[0] == 41
+    if not leased:
+        assert (await store.charge("org_1", Peek(WINDOWS))).used[0] == 41
     await store.close()
 
 
