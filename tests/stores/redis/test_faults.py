@@ -195,7 +195,6 @@ async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
     proxy, store = proxied
     made = new_key()
     await store.insert(draft_of(made), None)
-    await store.admit(token_of(made), 1, BOOK)
 
     async def ask(number: int) -> object:
         if not leased:
@@ -203,6 +202,7 @@ async def test_d33_a_request_that_is_not_known_any_more_is_not_counted_again(
         request = LeaseRequest(f"{number:016x}", 3, SECOND)
         return await store.admit(token_of(made), 1, BOOK, lease=request)
 
+    await ask(40)  # Connected, and the script is known.
     proxy.cut_at = b"EVALSHA"
     outcomes = await asyncio.gather(*map(ask, range(40)), return_exceptions=True)
     lost = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
