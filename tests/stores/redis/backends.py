@@ -52,6 +52,16 @@ def opened(kind: str, *sources: Any) -> RedisStore:
     return RedisStore(*(sources or [server(kind).url()]), prefix=f"t{next(_prefixes)}")
 
 
+def documented(kind: str) -> str:
+    """The URL of a server for a user with the rights that the docs give to a store, which sees
+    names that begin with ``lockgate:`` only."""
+    running = server(kind)
+    for node in getattr(running, "nodes", [running]):
+        with node.client() as client:
+            client.execute_command(*rights("lockgate"))
+    return str(running.url()).replace("://", "://lockgate:password@")
+
+
 def rights(user: str) -> list[str]:
     """The command by which the docs give a user the rights that a store needs."""
     page = (Path(__file__).parents[3] / "docs" / "redis.md").read_text()

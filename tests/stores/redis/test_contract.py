@@ -18,7 +18,7 @@ from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
 from ..making import BOOK, NOW, at_once, draft_of, new_key, token_of
-from .backends import opened, server
+from .backends import documented, opened, server
 
 pytestmark = pytest.mark.usefixtures("untraced_processes")
 
@@ -26,16 +26,19 @@ _prefixes = count()
 
 
 class RedisSuite(SharedStoreSuite):
+    """As a user with the rights that the docs name, which so are enough."""
+
     kind: str
     one_walk_in = 10
     skew = 300.0
 
     def make_store(self) -> Store:
-        self.prefix = f"contract{next(_prefixes)}"
-        return RedisStore(server(self.kind).url(), prefix=self.prefix)
+        self.prefix = f"lockgate:contract{next(_prefixes)}"
+        self.url = documented(self.kind)
+        return RedisStore(self.url, prefix=self.prefix)
 
     def reopen(self, store: Store) -> Reopen:
-        return partial(RedisStore, server(self.kind).url(), prefix=self.prefix)
+        return partial(RedisStore, self.url, prefix=self.prefix)
 
 
 class TestOneServer(RedisSuite):
