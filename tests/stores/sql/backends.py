@@ -10,7 +10,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, delete, event, text
+from sqlalchemy import Engine, create_engine, delete, event, make_url, text
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.engines import blocking_engine
@@ -40,6 +41,11 @@ def database(kind: str) -> str:
     if kind == "sqlite":
         return f"sqlite:///{_folder()}/{name}.db?mode=rwc"
     return shared(kind).create(name)
+
+
+def driver_of(driver: str) -> Backend:
+    """The database that a driver is for, as of ``postgresql+asyncpg``."""
+    return BACKENDS[driver.partition("+")[0]]
 
 
 def _may_be_idle(connection: Any, _: object) -> None:
@@ -86,35 +92,62 @@ class Backend:
     def give(self, tables: Tables) -> None:
         self._idle.append(tables)
 
-    def open(self, *, blocking: bool = False, **options: Any) -> Borrowed:
-        """An empty store: from a URL, or from an engine that blocks."""
-        tables = self.take()
-        engine = create_engine(self.admin.url) if blocking else None
-        source = engine or self.admin.url.render_as_string(hide_password=False)
-        return Borrowed(source, self, tables, engine, **options)
+    def by(self, driver: str = "", query: dict[str, str] | None = None, **parts: Any) -> str:
+        """The URL of the database, by another driver, with more options, or with other parts."""
+        url = make_url(self.url).update_query_dict(query or {})
+        if driver:
+            url = url.set(drivername=driver)
+        return url.set(**parts).render_as_string(hide_password=False)
+
+    def open(
+        self, source: Any = None, *, beside: Borrowed | None = None, **options: Any
+    ) -> Borrowed:
+        """An empty store, or another one beside a store, on its tables.
+
+        Args:
+            source: a URL, or an engine, which is disposed of with the store; default: the URL.
+        """
+        tables = self.take() if beside is None else beside.tables
+        own = beside is None
+        return Borrowed(source or self.url, self, tables, own=own, **options)
+
+    def blocking(self, *, port: int | None = None, **options: Any) -> Engine:
+        """An engine as a host has one, on this port or the server's."""
+        return create_engine(self.admin.url.set(port=port or self.admin.url.port), **options)
+
+    def awaiting(self, driver: str, *, port: int | None = None, **options: Any) -> AsyncEngine:
+        url = self.admin.url.set(drivername=driver, port=port or self.admin.url.port)
+        return create_async_engine(url, **options)
 
     def close(self) -> None:
         if self._admin is not None:
             self._admin.dispose()
 
 
+async def dispose(engine: object) -> None:
+    if isinstance(engine, Engine):
+        engine.dispose()
+    elif isinstance(engine, AsyncEngine):
+        await engine.dispose()
+
+
 class Borrowed(SqlStore):
+    """A store on tables that others use after it."""
+
     def __init__(
-        self, source: Any, backend: Backend, tables: Tables, engine: Engine | None, **options: Any
+        self, source: Any, backend: Backend, tables: Tables, *, own: bool = True, **options: Any
     ) -> None:
         super().__init__(source, prefix=tables.prefix, **options)
-        self._backend = backend
         self.tables = tables
-        self._engine = engine
-        self.closed = False
+        self._source = source
+        self._lender = backend if own else None
 
     async def close(self) -> None:
         await super().close()
-        if self._engine is not None:
-            self._engine.dispose()
-        if not self.closed:
-            self.closed = True
-            self._backend.give(self.tables)
+        await dispose(self._source)
+        if self._lender is not None:
+            self._lender.give(self.tables)
+            self._lender = None
 
 
 def await_locks(admin: Engine, callers: int = 1) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from .backends import BACKENDS, Backend, close_backends
+from lockgate import run
+
+from .backends import BACKENDS, Backend, Borrowed, close_backends
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,3 +31,11 @@ def served(request: pytest.FixtureRequest) -> Backend:
     chosen = BACKENDS[request.param]
     _ = chosen.admin
     return chosen
+
+
+@pytest.fixture
+def store(backend: Backend) -> Iterator[Borrowed]:
+    """An empty store from a URL; a test that awaits closes it in its event loop."""
+    opened = backend.open()
+    yield opened
+    run(opened.close())

@@ -70,7 +70,8 @@ class TestPostgresqlThatBlocks(StoreSuite):
     one_walk_in = 10
 
     def make_store(self) -> Store:
-        return BACKENDS["postgresql"].open(blocking=True)
+        backend = BACKENDS["postgresql"]
+        return backend.open(backend.blocking())
 
 
 def test_exactly_the_limit_is_admitted_across_event_loops_that_close_it(backend: Backend) -> None:

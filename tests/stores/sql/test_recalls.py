@@ -383,13 +383,13 @@ def test_a_key_is_revoked_although_the_leases_cannot_be_read(kind: str) -> None:
 def test_a_gate_revokes_in_few_statements_where_no_lease_is_out(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = BACKENDS[kind].open(blocking=True)
+    engine = BACKENDS[kind].blocking()
+    store = BACKENDS[kind].open(engine)
     keys = [run(store.insert(draft_of(new_key()), None)) for _ in range(2)]
     resilient, statements = ResilientStore(store, Events(None), deadline=_PATIENCE), list[str]()
     change = drafted_change("key_revoked")
     run(resilient.revoke_if_live("org_1", keys[0].id, change=change))  # Later ones find a counter.
-    assert store._engine is not None
-    event.listen(store._engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
+    event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
     execute = Cursor._execute
 
     def counted(cursor: Cursor, query: Query) -> Any:

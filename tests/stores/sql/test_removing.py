@@ -141,7 +141,7 @@ def test_every_key_that_is_due_is_removed_with_its_usage_and_leaves_its_handle(
     kept = run(store.insert(draft("org_2"), None, NOW))
     run(store.add_usage({kept.handle: Usage(3, NOW)}))
     assert run(store.remove_ended(DAY, NOW + 2 * DAY)).removed == 1
-    with store._backend.admin.connect() as connection:
+    with backend.admin.connect() as connection:
         used = connection.scalars(select(store.tables.organizations.c.used)).all()
         assert used == [None]
         assert connection.scalars(select(store.tables.removed_handles.c.handle)).all() == [

@@ -92,12 +92,29 @@ def test_a_mode_of_tls_of_mysqls_own_client_is_a_context_of_its_drivers(
         (f"{ASYNCMY}?conect_timeout=1", "option that its driver does not know"),
         (f"{ASYNCMY}?ssl=maybe", "'ssl' .* 'true' or 'false'"),
         (f"{ASYNCMY}?stmt_cache_size=many", "value that its driver does not take"),
+        ("sqlite:///x.db?timeout=soon", "no number"),
+        ("mysql://h/d?connect_timeout=soon", "no number"),
+        ("postgresql+nodriver://host/db", "not installed"),
+        ("mysql+mysqldb://user:hunter2@host/db", "not installed"),
+        ("sqlite:///", "name a file"),
+        ("sqlite://", "name a file"),
+        ("sqlite:///:memory:", "name a file"),
+        ("mysql://user:hunter2@localhost", "names no database"),
+        ("postgresql://user:hunter2@host:port/db", "cannot be read"),
     ],
 )
-def test_an_option_that_no_driver_takes_is_refused_at_construction(url: str, says: str) -> None:
+def test_an_option_or_url_that_no_driver_takes_is_refused_at_construction(
+    url: str, says: str
+) -> None:
     with pytest.raises(ConfigurationError, match=says) as caught:
         SqlStore(url)
-    assert "hunter2" not in str(caught.value)
+    assert "hunter2" not in f"{caught.value}{caught.value.__cause__}"
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x.db?timeout=soon", "mysql://h/d?connect_timeout=soon"])
+def test_a_command_refuses_an_option_that_is_not_a_number(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="no number"):
+        blocking_engine(url)
 
 
 @pytest.mark.parametrize(
