@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from secrets import token_hex
 from typing import Any
@@ -10,17 +11,20 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 
 from lockgate import Limit, Plan, PlanBook, run
+from lockgate.core.budgets import Budget
 from lockgate.core.holds import Settle, Take, budgets
 from lockgate.core.ledger import Hit, Peek
 from lockgate.core.limits import windows_of
 from lockgate.core.plans import Organization
-from lockgate.core.timestamps import MINUTE
+from lockgate.core.reservations import Reservation
+from lockgate.core.sliding_window import Window
+from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.stores.answers import Verdict
-from lockgate.stores.sql.codec import limit_id, write_cells, write_id
+from lockgate.stores.sql.codec import limit_id, write_cells, write_id, write_state
 from lockgate.stores.sql.statements import Statement, Statements
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
-from .backends import Backend, await_locks
+from .backends import BACKENDS, Backend, await_locks
 
 EXPORT, OWN = Limit("export", "9/hour"), Limit("own", "9/hour", by="key")
 LIMITS = windows_of((EXPORT,))
@@ -125,7 +129,7 @@ def test_a_charge_counts_on_top_of_limits_that_were_written_while_it_waited_W1(
         "id": limit_id(id, field),
         "organization": id,
         "cells": write_cells((5, NOW, NOW, NOW, 5, b"")),
-        "idle_day": NOW // (24 * 60 * MINUTE) + 3,
+        "idle_day": NOW // (DAY) + 3,
     }
     run(store.charge("org_1", Hit(WINDOWS, 1, None if written == "inserted" else LIMITS), NOW))
     organizations = store.tables.organizations
@@ -144,4 +148,32 @@ def test_a_charge_counts_on_top_of_limits_that_were_written_while_it_waited_W1(
     assert run(store.charge("org_1", Peek(WINDOWS, LIMITS), NOW)).used[3:] == (
         1 if written == "deleted" else 6,
     )
+    run(store.close())
+
+
+def test_exact_windows_limits_and_budgets_outgrow_a_blob() -> None:
+    """On MariaDB alone a column has a length."""
+    backend = BACKENDS["mysql"]
+    store, day = backend.open(), (Window("day", DAY, 10_000, 0),)
+    exact = windows_of((Limit("exact", "100000/day", resolution=None),))
+    held = budgets(windows_of((Limit("fine", "100000/day", resolution=3600),)))
+    taken = Take(f"{0:032x}", held, (1,), DAY, 1000)
+    run(store.charge("org_1", Hit(day, 1, exact), NOW))
+    run(store.charge("org_1", taken, NOW))
+    hits = b"".join(struct.pack("<qq", NOW + number, 1) for number in range(1, 4096))
+    cells = 4096, NOW, NOW + 4096, NOW + 4096, 1, hits
+    full = tuple(Reservation(f"{number:032x}", 1, NOW + DAY, DAY) for number in range(999))
+    limits, organizations = store.tables.limits, store.tables.organizations
+    rows = {exact.fields[0]: write_cells(cells), taken.fields[0]: Budget(cells, full).written()}
+    changes = [update(organizations).values(windows=write_state((cells,)))]
+    for field, value in rows.items():
+        assert len(value) > 65_535
+        mine = limits.c.id == limit_id(b"org_1", field)
+        changes.append(update(limits).where(mine).values(cells=value))
+    with backend.admin.begin() as connection:
+        assert [connection.execute(change).rowcount for change in changes] == [1, 1, 1]
+    for action in (Hit(day, 1, exact), Peek(day, exact)):
+        assert run(store.charge("org_1", action, NOW + 6000)).used == (4097, 4097)
+    answer = run(store.charge("org_1", taken._replace(id=f"{1000:032x}"), NOW + 6000))
+    assert answer.done and answer.used == (4096 + 1000,)
     run(store.close())

@@ -1,9 +1,10 @@
-"""Release scripts, and the Alembic of a host that keeps lockgate's tables in its own database."""
+"""Upgrades of the tables, also beside one another and beside the Alembic of a host."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,16 @@ from alembic.config import Config
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, inspect, make_url, text
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from lockgate import ConfigurationError, migrations
-from lockgate.stores.sql import OutdatedSchema, schema
+from lockgate import ConfigurationError, migrations, open_store, run
+from lockgate.cli import main
+from lockgate.stores.sql import databases, schema
+from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.tables import Tables
-from lockgate.testing.checks import in_threads
 
-from .backends import BACKENDS, Backend, database
+from ..making import NOW, at_once, draft
+from .backends import BACKENDS, Backend, await_locks, database, driver_of
+from .test_resuming import differences
 
 NEWEST = schema.Revision(schema.RELEASE.newest, schema.RELEASE.newest)
 
@@ -79,11 +83,13 @@ class Host:
         return Path(script.path).read_text()
 
 
-@pytest.mark.parametrize("prefix", ["lockgate_", "auth_", ""])
-def test_autogenerate_of_the_host_leaves_the_tables_alone(
-    url: str, prefix: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("kind", "prefix"), [("sqlite", "lockgate_"), ("postgresql", ""), ("mysql", "auth_")]
+)
+def test_the_hosts_own_history_and_that_of_lockgate_leave_one_anothers_tables_alone(
+    kind: str, prefix: str, tmp_path: Path
 ) -> None:
-    engine = blocking_engine(url)
+    engine, tables = blocking_engine(database(kind)), Tables(prefix)
     migrations.upgrade(engine, prefix=prefix)
     is_default = prefix == "lockgate_"
     chosen = migrations.include_object if is_default else migrations.include_object_for(prefix)
@@ -100,19 +106,17 @@ def test_autogenerate_of_the_host_leaves_the_tables_alone(
     assert "drop" not in changed.partition("def downgrade")[0]
     host.metadata.remove(users)
     assert "drop_table('users')" in host.autogenerate()
-    tables = Tables(prefix)
     with engine.connect() as connection:
-        found = schema.current(connection, tables)
+        assert schema.current(connection, tables) == NEWEST
         assert set(tables.metadata.tables) < set(inspect(connection).get_table_names())
-    assert found is not None and found.number == schema.RELEASE.newest
-    engine.dispose()
-
-
-def test_autogenerate_without_the_filter_would_drop_the_tables(tmp_path: Path) -> None:
-    engine = blocking_engine(f"sqlite:///{tmp_path}/app.db")
-    migrations.upgrade(engine)
-    host = Host(tmp_path / "host", engine, lambda *_: True)
-    assert "drop_table('lockgate_keys')" in host.autogenerate()
+        theirs = text("SELECT version_num FROM alembic_version")
+        history = connection.scalar(theirs)
+    schema.downgrade(engine, tables, "base")
+    with engine.connect() as connection:
+        assert schema.current(connection, tables) is None
+        left = {"alembic_version", own.name, tables.version}
+        assert {*inspect(connection).get_table_names()} == left
+        assert connection.scalar(theirs) == history
     engine.dispose()
 
 
@@ -132,8 +136,8 @@ def test_upgrade_takes_a_url_an_engine_or_a_connection(url: str) -> None:
 
 @pytest.mark.parametrize("driver", ["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
 async def test_upgrade_runs_on_a_connection_of_an_asynchronous_engine(driver: str) -> None:
-    backend = BACKENDS[driver.partition("+")[0]]
-    engine = create_async_engine(backend.admin.url.set(drivername=driver))
+    backend = driver_of(driver)
+    engine = backend.awaiting(driver)
     async with engine.connect() as connection:
         await connection.run_sync(migrations.upgrade)
         found = await connection.run_sync(schema.current, Tables())
@@ -145,7 +149,7 @@ async def test_upgrade_runs_on_a_connection_of_an_asynchronous_engine(driver: st
 def test_threads_upgrade_different_databases_at_the_same_time() -> None:
     """Alembic has one migration of the process in its global names."""
     urls = [database("sqlite") for _ in range(4)]
-    in_threads(len(urls), lambda index: migrations.upgrade(urls[index]))
+    at_once(len(urls), lambda index: migrations.upgrade(urls[index]))
     for url in urls:
         engine = blocking_engine(url)
         with engine.connect() as connection:
@@ -173,19 +177,75 @@ async def test_a_second_upgrade_in_an_event_loop_is_refused_and_changes_nothing(
         await engine.dispose()
 
 
-def test_upgrade_leaves_tables_of_a_newer_release_alone_and_refuses_those_it_cannot_read(
-    url: str,
-) -> None:
-    engine = blocking_engine(url)
-    migrations.upgrade(engine)
-    newest = schema.RELEASE.newest
-    for oldest in (newest, "0099"):
-        with engine.begin() as connection:
-            values = f"version_num = '0099', oldest_reader = '{oldest}'"
-            connection.execute(text(f"UPDATE lockgate_version SET {values}"))
-        if oldest == newest:
-            migrations.upgrade(engine)
-        else:
-            with pytest.raises(OutdatedSchema, match="install"):
-                migrations.upgrade(engine)
+def test_several_processes_may_upgrade_at_once(backend: Backend) -> None:
+    tables, engine = Tables("race_"), backend.blocking()
+    at_once(4, lambda _: schema.upgrade(engine, tables))
     engine.dispose()
+    with backend.admin.connect() as connection:
+        assert schema.current(connection, tables) == NEWEST
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_several_processes_may_open_a_new_file_at_once() -> None:
+    url = database("sqlite")
+
+    def insert(_: int) -> None:
+        store = open_store(url)
+        run(store.insert(draft(), None, NOW))
+        run(store.close())
+
+    at_once(6, insert)
+    store = open_store(url)
+    assert len(run(store.list("org_1", 100))) == 6
+    run(store.close())
+
+
+def test_the_migrations_make_the_tables_that_the_code_describes(backend: Backend) -> None:
+    tables = Tables("same_")
+    schema.upgrade(backend.admin, tables)
+    assert differences(backend, tables, compare_type=True) == []
+    schema.downgrade(backend.admin, tables, "base")
+
+
+def test_tables_of_another_owner_are_not_taken_over(served: Backend) -> None:
+    with served.admin.begin() as connection:
+        connection.execute(text("CREATE TABLE foreign_organizations (id INTEGER PRIMARY KEY)"))
+    with pytest.raises(Exception, match=r"(?i)already exists"):
+        schema.upgrade(served.admin, Tables("foreign_"))
+    with served.admin.begin() as connection:
+        columns = inspect(connection).get_columns("foreign_organizations")
+        assert [column["name"] for column in columns] == ["id"]
+        connection.execute(text("DROP TABLE foreign_organizations"))
+
+
+def test_an_upgrade_of_postgresql_waits_for_another_upgrade_beyond_the_lock_timeout() -> None:
+    admin = BACKENDS["postgresql"].admin
+    engine = blocking_engine(BACKENDS["postgresql"].by(query={"options": "-c lock_timeout=1"}))
+    with ThreadPoolExecutor(1) as pool, admin.connect() as connection:
+        with database_of(admin.dialect).alone(connection):
+            upgraded = pool.submit(schema.upgrade, engine, Tables("hasty_"))
+            await_locks(admin)
+        connection.rollback()
+        upgraded.result()
+    with engine.connect() as connection:
+        assert schema.current(connection, Tables("hasty_")) == NEWEST
+    engine.dispose()
+
+
+def test_an_upgrade_of_mariadb_waits_until_another_upgrade_is_complete(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = BACKENDS["mysql"]
+    monkeypatch.setattr(databases, "SCHEMA_PATIENCE", 0)
+    with (
+        backend.admin.connect() as connection,
+        database_of(backend.admin.dialect).alone(connection),
+    ):
+        assert main(["db", "upgrade", "--store", backend.url, "--prefix", "twice_"]) == 3
+    assert "try again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("prefix", ["1a", "a-b", "A", "a" * 31, 'a"; DROP TABLE x'])
+def test_an_invalid_prefix_is_refused(prefix: str) -> None:
+    with pytest.raises(ConfigurationError, match="prefix"):
+        Tables(prefix)

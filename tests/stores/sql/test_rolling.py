@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -19,6 +20,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from lockgate import Gate, run
+from lockgate.cli import main
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.stores.sql import SqlStore, schema
@@ -32,6 +34,7 @@ from .next_release import EXPANDED, NEXT, scripts
 WORKER = """
 import json, sys
 from lockgate import Gate, run
+from lockgate.cli import main
 from lockgate.options import StoreOptions
 from lockgate.stores.sql import SqlStore, engines, schema
 
@@ -131,17 +134,16 @@ def test_two_releases_work_side_by_side_while_the_tables_move_forward_and_back(
     monkeypatch.setattr(schema, "RELEASE", NEXT)
     with Workers([backend.url, "rolling_", "org_1"], created.text) as workers:
         workers.begin(this, NEXT)
-        workers.work(5)
-        workers.work(15, lambda: schema.upgrade(backend.admin, tables))
+        workers.work(3)
+        workers.work(10, lambda: schema.upgrade(backend.admin, tables))
         with backend.admin.connect() as connection:
             assert schema.current(connection, tables) == EXPANDED
         # A rollback of the release, and more of the new one.
         workers.begin(this, NEXT)
-        workers.work(5)
-        workers.work(15, lambda: schema.downgrade(backend.admin, tables, this.newest))
-        workers.work(5)
+        workers.work(10, lambda: schema.downgrade(backend.admin, tables, this.newest))
+        workers.work(3)
     key = run(gate.keys.get("org_1", created.key.id))
-    assert key.request_count == 2 * (5 + 15) + 4 * (5 + 15 + 5)
+    assert key.request_count == 2 * (3 + 10) + 4 * (10 + 3)
     run(gate.close())
     schema.downgrade(backend.admin, tables, "base")
 
@@ -210,7 +212,7 @@ def test_each_revision_declares_a_release_that_the_one_before_it_satisfies() -> 
     config.set_main_option("path_separator", "os")
     found = list(ScriptDirectory.from_config(config).walk_revisions())
     declared = [script.module.oldest_reader for script in found]
-    assert declared, "the newest first"
+    assert found[0].revision == schema.RELEASE.newest, "the newest first"
     assert declared == sorted(declared, reverse=True)
     assert declared[0] <= schema.RELEASE.oldest
     assert all(len(script.revision) == 4 for script in found)
@@ -250,27 +252,19 @@ def next_release(backend: Backend, tables: Tables, oldest_reader: str) -> Iterat
         schema.downgrade(backend.admin, tables, "base")
 
 
-def test_tables_that_a_later_release_expanded_are_used(backend: Backend) -> None:
-    tables = Tables("expanded_")
-    with next_release(backend, tables, schema.RELEASE.newest):
-        store = SqlStore(backend.url, prefix="expanded_")
-        made = new_key()
-        run(store.insert(draft_of(made), None, NOW))
-        assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
-        run(store.close())
-
-
-def test_contracted_tables_log_one_line_with_the_remedy(
-    backend: Backend, caplog: pytest.LogCaptureFixture
+def test_tables_of_a_later_release_are_left_alone_and_those_it_contracted_name_the_remedy(
+    backend: Backend, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However many requests meet them, in however many threads."""
-    tables = Tables("contracted_")
+    """In one line, however many requests meet them, in however many threads."""
+    tables = Tables("later_")
+    with next_release(backend, tables, schema.RELEASE.newest):
+        schema.upgrade(backend.admin, tables)
+        with backend.admin.connect() as connection:
+            assert schema.current(connection, tables) == Revision("0099", schema.RELEASE.newest)
     with next_release(backend, tables, "0099"):
-        gate = Gate(
-            SqlStore(backend.url, prefix="contracted_"),
-            brand="acme",
-            store_options=StoreOptions(deadline=60),
-        )
+        patient = StoreOptions(deadline=60)
+        store = SqlStore(backend.url, prefix="later_")
+        gate = Gate(store, brand="acme", store_options=patient)
         created = new_key()
 
         def admit(_: int) -> None:
@@ -280,15 +274,18 @@ def test_contracted_tables_log_one_line_with_the_remedy(
 
         with caplog.at_level(logging.DEBUG, "lockgate"):
             at_once(4, admit)
-        ours = [record for record in caplog.records if record.name == "lockgate"]
-        messages = [record.getMessage() for record in ours]
-        (line,) = [message for message in messages if "tables" in message]
+        (line,) = [one for one in caplog.messages if one.startswith("The tables of lockgate")]
         assert line == (
             "The tables of lockgate are at revision 0099, for releases of revision 0099 and later, "
             f"and this version works with {' to '.join(schema.RELEASE)}: install the version of "
             "lockgate that made them, or a later one."
         )
         run(gate.close())
+        for migrate in (schema.upgrade, partial(schema.downgrade, revision="base")):
+            with pytest.raises(schema.OutdatedSchema, match=r"revision 0099.*install"):
+                migrate(backend.admin, tables)
+        assert main(["db", "upgrade", "--store", backend.url, "--prefix", "later_"]) == 1
+        assert "install the version of lockgate" in capsys.readouterr().err
 
 
 def test_a_running_process_whose_tables_are_contracted_logs_the_remedy(
