@@ -23,15 +23,7 @@ def test_the_representation_of_a_rule_shows_its_requirements() -> None:
 
 
 def test_rules_with_the_same_requirements_are_equal() -> None:
-    rules = [
-        Rule(),
-        Rule("a:b"),
-        Rule("a:c"),
-        Rule(cost=2),
-        Rule(accepts=("session",)),
-        Rule(own=True),
-        PUBLIC,
-    ]
+    rules = [*RULES[:5], Rule(accepts=("session",)), Rule(own=True)]
     for one, other in product(range(len(rules)), repeat=2):
         assert (rules[one] == rules[other]) == (one == other)
     assert Rule("a:b", cost=3) == Rule("a:b", cost=3)
@@ -39,31 +31,20 @@ def test_rules_with_the_same_requirements_are_equal() -> None:
     assert Rule() != "key"
 
 
-@pytest.mark.parametrize("cost", [-1, 1.5, 0.0])
-def test_a_cost_below_zero_or_broken_is_refused(cost: Any) -> None:
-    with pytest.raises(ConfigurationError, match="cost"):
-        Rule(cost=cost)
-
-
-@pytest.mark.parametrize("cost", [2.0, float("nan"), float("inf"), True, 2**63])
+@pytest.mark.parametrize("cost", [-1, 1.5, 0.0, 2.0, float("nan"), float("inf"), True, 2**63])
 def test_a_cost_that_no_window_can_count_is_refused(cost: Any) -> None:
     """Cells hold 64-bit integers: with another cost the second request would fail."""
     with pytest.raises(ConfigurationError, match="cost"):
         Rule(cost=cost)
 
 
-@pytest.mark.parametrize("scope", ["*", "jobs:*", "Jobs", "a b"])
+@pytest.mark.parametrize("scope", ["*", "jobs:*", "Jobs", "a b", ""])
 def test_a_rule_requires_an_exact_scope(scope: str) -> None:
-    with pytest.raises(ConfigurationError, match="exact scope"):
+    """An empty one comes from a setting that was left empty, and must not open the route."""
+    with pytest.raises(ConfigurationError):
         Rule(scope)
-
-
-def test_an_empty_scope_is_refused() -> None:
-    """It comes from a setting that was left empty, and must not open the route to every key."""
     with pytest.raises(ConfigurationError):
-        Rule("")
-    with pytest.raises(ConfigurationError):
-        RuleBook({"GET /a": ""})
+        RuleBook({"GET /a": scope})
 
 
 def test_a_public_rule_has_no_requirements() -> None:
@@ -85,11 +66,11 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=range(len(RULES)))
-def test_every_rule_includes_a_public_one_but_not_a_refused_method(rule: Rule) -> None:
-    assert rule.includes(PUBLIC)
-    assert not rule.includes(RULES[-1])
-    assert PUBLIC.includes(rule) == rule.public
+def test_every_rule_includes_a_public_one_but_not_a_refused_method() -> None:
+    for rule in RULES:
+        assert rule.includes(PUBLIC)
+        assert not rule.includes(RULES[-1])
+        assert PUBLIC.includes(rule) == rule.public
 
 
 def test_a_rule_includes_rules_with_fewer_requirements() -> None:

@@ -15,12 +15,6 @@ def test_a_drafted_account_is_created_in_whole_milliseconds() -> None:
     assert made[9:] == (None, None, None, 0, None)
 
 
-def test_the_type_follows_from_the_company() -> None:
-    made = DRAFT.created(0)
-    assert made.account_type == "personal"
-    assert made._replace(company_name="Ada & Co").account_type == "company"
-
-
 def test_accounts_and_drafts_show_no_address_or_digest() -> None:
     for thing in (DRAFT, DRAFT.created(0)):
         assert "org_1" in repr(thing)

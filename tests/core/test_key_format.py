@@ -12,12 +12,12 @@ from hashlib import sha256
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lockgate.core import key_format as credentials
-from lockgate.core.digests import Digest, Digester, Peppers
-from lockgate.core.key_format import KeyFormat, NewKey, Token, check_handle, handle_from
+from lockgate.core.digests import Digester, Peppers
+from lockgate.core.key_format import KeyFormat, NewKey, check_handle, handle_from
 from lockgate.errors import ConfigurationError, InvalidFormat, MissingAuth
 
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -81,12 +81,9 @@ def test_a_generated_key_is_parsed_back(
 
 
 @given(st.binary())
+@example(b"")
 def test_the_checksum_is_the_crc_in_six_digits(text: bytes) -> None:
     assert credentials.checksum(text).decode() == base62(zlib.crc32(text), 6)
-
-
-def test_a_small_checksum_is_padded() -> None:
-    assert credentials.checksum(b"") == b"000000"
 
 
 def test_every_change_of_one_character_is_detected() -> None:
@@ -98,19 +95,16 @@ def test_every_change_of_one_character_is_detected() -> None:
                     FORMAT.read(bearer(KEY[:place] + other + KEY[place + 1 :]))
 
 
-def test_every_swap_of_neighbours_is_detected() -> None:
-    key = written("acme", "live", "aB3dE6gH", "Zz9" * 12 + "q")
-    assert FORMAT.read(bearer(key)).handle == "aB3dE6gH"
-    for place in range(len(key) - 1):
-        swapped = key[:place] + key[place + 1] + key[place] + key[place + 2 :]
-        if swapped != key:
-            with pytest.raises(InvalidFormat):
-                FORMAT.read(bearer(swapped))
-
-
 @given(st.integers(0, len(KEY) - 1))
-def test_a_key_with_a_missing_or_extra_character_is_detected(place: int) -> None:
-    for wrong in (KEY[:place] + KEY[place + 1 :], KEY[:place] + KEY[place] + KEY[place:]):
+def test_a_key_with_a_missing_or_extra_character_or_of_another_service_is_detected(
+    place: int,
+) -> None:
+    others = (("acmf", "live"), ("acme", "test"), ("acm", "elive"))
+    for wrong in (
+        KEY[:place] + KEY[place + 1 :],
+        KEY[:place] + KEY[place] + KEY[place:],
+        *(written(brand, environment, "Handle01", "r" * 37) for brand, environment in others),
+    ):
         with pytest.raises(InvalidFormat):
             FORMAT.read(bearer(wrong))
 
@@ -123,24 +117,12 @@ def test_a_word_that_would_spoil_the_format_is_refused(word: str) -> None:
         KeyFormat("acme", word)
 
 
-def test_other_services_and_environments_are_not_read() -> None:
-    for brand, environment in (("acmf", "live"), ("acme", "test"), ("acm", "elive")):
-        with pytest.raises(InvalidFormat):
-            FORMAT.read(bearer(written(brand, environment, "Handle01", "r" * 37)))
-
-
 def test_keys_are_drawn_from_the_systems_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = count()
     monkeypatch.setattr("secrets.choice", lambda letters: letters[next(ticks) % len(letters)])
     key = FORMAT.generate()
     assert key.text == written("acme", "live", ALPHABET[:8], ALPHABET[8:45])
     assert next(ticks) == 8 + 37
-
-
-def test_no_two_keys_are_alike() -> None:
-    keys = {FORMAT.generate().text for _ in range(500)}
-    assert len(keys) == 500
-    assert set("".join(keys)) == {*ALPHABET, "_"}, "every character occurs"
 
 
 # For secret scanners
@@ -154,12 +136,6 @@ def test_the_scanner_finds_whole_keys_in_text(before: str, after: str) -> None:
     assert found == ([KEY] if alone else [])
 
 
-def test_the_scanner_finds_every_key_of_a_file() -> None:
-    keys = [FORMAT.generate().text for _ in range(3)]
-    text = f'KEY="{keys[0]}"\n- Bearer {keys[1]}, {keys[2]}.\n{KEY[:-1]} {KEY}x {KEY[1:]}'
-    assert re.findall(FORMAT.scanner, text) == keys
-
-
 def test_keys_in_a_text_are_redacted() -> None:
     text = f"GET /?key={KEY} by x{FORMAT.generate().text}_x; {KEY[:-1]}"
     assert FORMAT.redact(text) == (
@@ -171,17 +147,13 @@ def test_keys_in_a_text_are_redacted() -> None:
 # The header (D18)
 
 
-@pytest.mark.parametrize(
-    "scheme", ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    ", "Bearer" + " " * 180]
-)
-def test_the_scheme_may_have_any_case_and_spaces_after_it(scheme: str) -> None:
-    assert FORMAT.read([(scheme + KEY).encode()]).handle == "Handle01"
-
-
+@pytest.mark.parametrize("scheme", ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer    "])
 @pytest.mark.parametrize("around", ["", " ", "\t", " \t  "], ids=repr)
-def test_white_space_around_the_value_is_ignored(around: str) -> None:
+def test_the_scheme_may_have_any_case_and_spaces_after_and_around_it(
+    scheme: str, around: str
+) -> None:
     """RFC 9110, section 5.5."""
-    assert FORMAT.read([f"{around}Bearer {KEY}{around}".encode()]).handle == "Handle01"
+    assert FORMAT.read([f"{around}{scheme}{KEY}{around}".encode()]).handle == "Handle01"
 
 
 def test_no_header_is_missing_authentication() -> None:
@@ -225,18 +197,12 @@ def test_a_value_other_than_one_bearer_key_is_an_invalid_format(value: bytes) ->
     assert KEY not in str(caught.value)
 
 
-def test_256_bytes_are_read_and_257_are_not() -> None:
+def test_256_bytes_are_read_and_257_are_not_nor_two_headers() -> None:
     spaces = b" " * (256 - len("Bearer") - len(KEY))
     assert FORMAT.read([b"Bearer" + spaces + KEY.encode()]).handle == "Handle01"
-    with pytest.raises(InvalidFormat):
-        FORMAT.read([b"Bearer " + spaces + KEY.encode()])
-
-
-def test_two_headers_are_refused_even_if_both_are_good() -> None:
-    with pytest.raises(InvalidFormat):
-        FORMAT.read(bearer(KEY) * 2)
-    with pytest.raises(InvalidFormat):
-        FORMAT.read([*bearer(KEY), b""])
+    for wrong in ([b"Bearer " + spaces + KEY.encode()], bearer(KEY) * 2, [*bearer(KEY), b""]):
+        with pytest.raises(InvalidFormat):
+            FORMAT.read(wrong)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=3))
@@ -267,17 +233,16 @@ def test_peppers_rotate_as_a_list() -> None:
     assert not dropped.matches(*bare[:2])
 
 
-@given(st.text(), st.binary())
+NO_SCHEMES = ["", "sha-256", "md5", "hmac-sha256:", "hmac-sha256:00000000"]
+DIGESTS = [b"", bytes(32), hashlib.sha256(KEY.encode()).digest()]
+
+
+@given(st.text() | st.sampled_from(NO_SCHEMES), st.binary() | st.sampled_from(DIGESTS))
 def test_an_unknown_scheme_matches_no_digest(scheme: str, digest: bytes) -> None:
-    token = KeyFormat("acme", peppers=Peppers([PEPPER])).read(bearer(KEY))
-    assert not token.matches(scheme, digest)
-
-
-@pytest.mark.parametrize("scheme", ["", "sha-256", "md5", "hmac-sha256:", "hmac-sha256:00000000"])
-@pytest.mark.parametrize("digest", [b"", bytes(32), hashlib.sha256(KEY.encode()).digest()])
-def test_an_unknown_scheme_matches_not_even_an_empty_digest(scheme: str, digest: bytes) -> None:
     """A row without a digest, or with a dropped scheme, matches no key."""
-    assert not FORMAT.read(bearer(KEY)).matches(scheme, digest)
+    for peppers in (Peppers(), Peppers([PEPPER])):
+        token = KeyFormat("acme", peppers=peppers).read(bearer(KEY))
+        assert scheme in peppers.digesters or not token.matches(scheme, digest)
 
 
 @given(st.integers(0, 31), st.integers(1, 255))
@@ -347,7 +312,6 @@ def test_a_token_never_shows_itself() -> None:
 def test_a_new_key_is_shown_only_by_its_text() -> None:
     key = FORMAT.generate()
     assert key.text[20:] not in shown(key)
-    assert repr(key) == "<NewKey>"
 
 
 def test_a_refusal_contains_no_part_of_the_presented_key() -> None:
@@ -358,14 +322,6 @@ def test_a_refusal_contains_no_part_of_the_presented_key() -> None:
     shown_text = f"{refusal!r} {refusal} {refusal.body()} {refusal.headers()} {refusal.args}"
     assert "acme" not in shown_text
     assert "Handle01" not in shown_text
-
-
-def test_tokens_compare_by_identity() -> None:
-    one, other = FORMAT.read(bearer(KEY)), FORMAT.read(bearer(KEY))
-    assert one != other
-    assert isinstance(one, Token)
-    assert FORMAT.digest(NewKey(KEY, "Handle01")) == one.fresh_digest()
-    assert isinstance(one.fresh_digest(), Digest)
 
 
 @settings(max_examples=20)

@@ -152,45 +152,9 @@ TestSlots = SlotMachine.TestCase
 TestSlots.settings = settings(max_examples=60, stateful_step_count=40)
 
 
-def test_the_slot_of_a_dead_worker_is_free_at_its_deadline() -> None:
-    """L3: without any other call."""
-    _, leases = acquire((), "a", "dead", 1, 0, 30)
-    refused, leases = acquire(leases, "b", "alive", 1, 29, 30)
-    assert refused == (None, 1)
-    taken, leases = acquire(leases, "b", "alive", 1, 30, 30)
-    assert taken == (("b", "alive", 60, 30), 1)
-    assert leases == (("b", "alive", 60, 30),)
-
-
-def test_an_ended_lease_is_never_resurrected() -> None:
-    """L4."""
-    _, leases = acquire((), "a", "w", 1, 0, 30)
-    assert renew(leases, "a", "w", 29, 30)[0] == ("a", "w", 59, 30)
-    assert renew(leases, "a", "w", 30, 30) == (None, ())
-
-
-def test_a_late_release_frees_no_other_slot() -> None:
-    """L5: the job ran on under another worker meanwhile."""
-    _, leases = acquire((), "a", "late", 1, 0, 30)
-    _, leases = acquire(leases, "a", "next", 1, 30, 30)
-    assert release(leases, "a", "late", 31) == (False, leases)
-    assert release(leases, "a", "next", 31) == (True, ())
-    assert release((), "a", "next", 31) == (False, ())
-
-
 @given(SPANS, st.integers(1, 10_000))
 def test_a_clock_set_back_prolongs_no_lease_beyond_its_span(span: int, back: int) -> None:
     _, leases = acquire((), "a", "w", 1, 0, span)
     seen = live(leases, -back)
     assert live(seen, -back + span) == ()
     assert seen == (("a", "w", min(span, span - back), span),)
-
-
-def test_a_smaller_limit_takes_no_slot_away() -> None:
-    leases: Leases = ()
-    for job in "abc":
-        _, leases = acquire(leases, job, "w", 3, 0, 30)
-    refused, after = acquire(leases, "d", "w", 1, 1, 30)
-    assert refused == (None, 3)
-    assert after == leases
-    assert acquire(leases, "b", "w", 1, 1, 30)[0][0] == list(leases)[1]

@@ -89,22 +89,6 @@ def test_a_reset_leaves_slots_and_quota_leases_W2() -> None:
     assert change_of(ACTIONS[0]) is None
 
 
-def test_a_slot_is_free_at_its_deadline_and_counts_nothing_then_L3() -> None:
-    answer, ledger = to_acquire("job", "dead", 1, SECOND).apply(Ledger(), NOW)
-    assert [one.owner for one in answer.slots] == ["dead"]
-    refused, ledger = to_acquire("next", "me", 1, SECOND).apply(ledger, NOW + SECOND - 1)
-    assert (refused.done, refused.slots, refused.used) == (False, (), (1,))
-    taken, ledger = to_acquire("next", "me", 1, SECOND).apply(ledger, NOW + SECOND)
-    assert (taken.done, taken.used) == (True, (1,))
-    _, ledger = to_release("next", "me").apply(ledger, NOW + SECOND)
-    assert ledger.budgets == {}
-
-
-def test_a_plan_without_slots_gives_none_L2() -> None:
-    answer, ledger = to_acquire("job", "me", 0, SECOND).apply(Ledger(), NOW)
-    assert (answer.done, ledger) == (False, Ledger())
-
-
 def test_limits_budgets_and_slots_are_bounded_apart_W10() -> None:
     full = [f"x{number} 1" for number in range(FIELDS_AT_MOST)]
     limits, held = ACTIONS[2], ACTIONS[7]

@@ -72,22 +72,6 @@ def test_every_answer_equals_that_of_sums_over_lists_W1_W9(
         pair.hit(now, cost)
 
 
-@given(limits=SETS, gaps=st.lists(st.integers(0, 40 * SECOND), max_size=120))
-def test_no_span_of_a_named_window_holds_more_than_its_limit_W1(
-    limits: tuple[Limit, ...], gaps: list[int]
-) -> None:
-    pair, now = Pair(limits), DAY
-    admitted: list[int] = []
-    for gap in gaps:
-        now += gap
-        if pair.hit(now, 1):
-            admitted.append(now)
-    for window in (*PLAN.windows, *pair.limits.windows):
-        for end in admitted:
-            inside = sum(end - window.span < at <= end for at in admitted)
-            assert inside <= (window.limit or 0)
-
-
 def test_a_long_mixed_run_keeps_bounded_cells() -> None:
     dice = random.Random(7)
     limits = bound((Limit("many", "5000/minute"), Limit("more", "90000/hour")), None)

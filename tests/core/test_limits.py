@@ -1,14 +1,14 @@
 """Named limits: their arguments, and those of a rule and of a key."""
 
-from dataclasses import FrozenInstanceError
 from typing import Any, cast
 
 import pytest
 
 from lockgate import ConfigurationError, Gate, Plan, Rule, run
-from lockgate.core.limits import Limit, check_limits, check_names, read_own_limits
+from lockgate.core.limit_windows import span_of
+from lockgate.core.limits import Limit, bound, check_limits, check_names, read_own_limits
 from lockgate.core.sliding_window import Window
-from lockgate.core.timestamps import HOUR, MINUTE
+from lockgate.core.timestamps import DAY, HOUR, MINUTE
 from lockgate.options import StoreOptions
 from lockgate.starlette import requires
 
@@ -53,7 +53,7 @@ def test_soft_is_true_or_false(wrong: Any) -> None:
         Limit("export", "3/month", soft=wrong)
 
 
-def test_a_limit_checks_name_subject_and_resolution_and_is_a_value() -> None:
+def test_a_limit_checks_name_subject_and_resolution() -> None:
     for name in ("", "Export", "1st", "a" * 65, "an export", "export\n"):
         with pytest.raises(ConfigurationError, match="name it"):
             Limit(name, "3/hour")
@@ -68,8 +68,6 @@ def test_a_limit_checks_name_subject_and_resolution_and_is_a_value() -> None:
     assert str(limit) == "export 3/hour by key"
     assert limit.windows == (Window("hour", HOUR, 3, MINUTE),)
     assert Limit("export", "3/hour", resolution=None).windows[0].grain == 0
-    with pytest.raises(FrozenInstanceError):
-        limit.rates = "4/hour"  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_the_limits_of_a_rule_are_few_and_have_names_of_their_own() -> None:
@@ -85,3 +83,17 @@ def test_the_limits_of_a_rule_are_few_and_have_names_of_their_own() -> None:
         with pytest.raises(ConfigurationError, match=message):
             check_limits(wrong)
     assert check_names([some[0], some[1], some[0]]) == {"limit-0": some[0], "limit-1": some[1]}
+
+
+def test_fields_name_limit_span_and_key() -> None:
+    limits = Limit("one", "3/hour;4/day"), Limit("two", "1/15 minutes", by="key")
+    found = bound(limits, "the-id")
+    assert found is not None
+    assert found.names == ("one", "one", "two")
+    assert found.fields == ("one 3600", "one 86400", "two 900 the-id")
+    assert found.windows == (*limits[0].windows, *limits[1].windows)
+    assert [span_of(field) for field in found.fields] == [HOUR, DAY, 15 * MINUTE]
+    session = bound(limits, None)
+    assert session is not None
+    assert session.fields == found.fields[:2]
+    assert bound(limits[1:], None) is None

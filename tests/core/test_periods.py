@@ -66,15 +66,6 @@ def test_a_month_begins_on_the_day_of_the_contract_or_the_last_of_a_shorter_mont
 
 
 @pytest.mark.parametrize(
-    ("year", "month", "days"),
-    [(2024, 2, 29), (2023, 2, 28), (2100, 2, 28), (2000, 2, 29), (2024, 4, 30), (2024, 12, 31)],
-)
-def test_a_month_has_28_to_31_days(year: int, month: int, days: int) -> None:
-    begins, ends = Quota("month", 1).period(at(year, month, 15))
-    assert (begins, ends - begins) == (at(year, month, 1), days * DAY)
-
-
-@pytest.mark.parametrize(
     ("zone", "day", "hours"),
     [
         ("Europe/Berlin", (2024, 3, 31), 23),

@@ -72,14 +72,8 @@ def test_a_record_tells_what_became_different(
     assert headline(record) == word
 
 
-def test_the_first_assignment_with_a_temporary_limit_is_told_by_the_limit() -> None:
+def test_first_assignments_ended_limits_and_other_actions_are_told_by_what_they_did() -> None:
     assert headline(change((("plan", None),), RAISED)) == "temporary_limit_set"
-
-
-def test_a_temporary_limit_that_had_ended_is_no_effect_of_a_later_change() -> None:
-    assert plan_differences(change(RAISED, FREE, at=2_000)) == []
-
-
-def test_another_action_changes_no_plan() -> None:
+    assert plan_differences(change(RAISED, FREE, at=2_000)) == [], "it had ended"
     record = Change(1, 1_000, "key_revoked", "id", HOST)
     assert (plan_differences(record), headline(record)) == ([], "key_revoked")

@@ -1,6 +1,5 @@
 """Plans and the book that knows them (D21, D25, W13)."""
 
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from lockgate.core.plans import (
     PlanBook,
     check_limit,
 )
-from lockgate.core.sliding_window import Window, empty_state, hit
+from lockgate.core.sliding_window import Window
 from lockgate.core.timestamps import DAY, HOUR, MINUTE
 from lockgate.errors import ConfigurationError
 
@@ -53,6 +52,8 @@ def test_a_plan_has_three_windows_with_a_grain_of_a_sixtieth() -> None:
         Window("hour", HOUR, None, MINUTE),
         Window("day", DAY, 3, 24 * MINUTE),
     )
+    exact = Plan("p", 1, 1, 1, 1, None)
+    assert [window.grain for window in exact.windows] == [0, 0, 0], "every hit is kept"
 
 
 @given(st.integers(1, 3_600))
@@ -61,31 +62,14 @@ def test_the_grain_is_at_most_its_part_of_the_span(resolution: int) -> None:
         assert 0 < window.grain <= window.span / resolution < window.grain + 1
 
 
-def test_without_a_resolution_every_hit_is_kept() -> None:
-    assert [window.grain for window in Plan("p", 1, 1, 1, 1, None).windows] == [0, 0, 0]
-
-
-def test_plans_cannot_be_changed_and_compare_by_value() -> None:
-    plan = Plan("p", 1, 2, 3, 4)
-    with pytest.raises(FrozenInstanceError):
-        plan.rpm = 5  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue] - that is the test
-    assert plan == Plan("p", 1, 2, 3, 4)
-    assert hash(plan) == hash(Plan("p", 1, 2, 3, 4))
-    assert plan != Plan("p", 1, 2, 3, 4, None)
-    assert "windows" not in repr(plan)
-
-
 @pytest.mark.parametrize(
     "name", ["", "Free", "a b", "é", "1a", "-a", "_a", "a\n", "a" * 65, "a.b", "a/b"]
 )
 def test_a_name_is_lower_case(name: str) -> None:
     with pytest.raises(ConfigurationError, match="Plan name"):
         Plan(name, 1, 1, 1, 1)
-
-
-@pytest.mark.parametrize("name", ["a", "a-1_b", "a" * 64])
-def test_a_good_name(name: str) -> None:
-    assert Plan(name, 1, 1, 1, 1).name == name
+    for good in ("a", "a-1_b", "a" * 64):
+        assert Plan(good, 1, 1, 1, 1).name == good
 
 
 BAD_LIMITS: list[Any] = [-1, 2**53, 1.5, 1.0, True, False, "10", float("nan"), float("inf"), b"1"]
@@ -102,20 +86,9 @@ def test_a_number_that_is_no_limit_is_refused_by_name(name: str, limit: Any) -> 
         check_limit("what", limit)
 
 
-@pytest.mark.parametrize("limit", [None, 0, 1, 2**53 - 1])
-def test_a_limit_is_a_whole_number_or_none(limit: int | None) -> None:
-    assert numbers_of(Plan("p", limit, limit, limit, limit)) == dict.fromkeys(LIMITS, limit)
-
-
-@pytest.mark.parametrize("resolution", [0, -1, 3_601])
-def test_a_resolution_out_of_range_is_refused(resolution: int) -> None:
-    with pytest.raises(ConfigurationError, match="resolution"):
-        Plan("p", 1, 1, 1, 1, resolution)
-
-
-@pytest.mark.parametrize("resolution", [1.5, 60.0, True])
-def test_a_resolution_that_is_no_whole_number_is_refused(resolution: Any) -> None:
-    """As the message says: a grain that is no integer would differ from store to store."""
+@pytest.mark.parametrize("resolution", [0, -1, 3_601, 1.5, 60.0, True])
+def test_a_resolution_out_of_range_or_broken_is_refused(resolution: Any) -> None:
+    """A grain that is no integer would differ from store to store."""
     with pytest.raises(ConfigurationError, match="resolution"):
         Plan("p", 1, 1, 1, 1, resolution)
 
@@ -222,19 +195,6 @@ def test_many_different_limits_do_not_fill_the_memory() -> None:
     for rpm in range(5_000):
         assert book.plan_of(Organization("org", "free", (("rpm", rpm),)), 0).rpm == rpm
     assert len(book._resolved) <= 4_096
-
-
-def test_a_plan_change_holds_from_the_next_call_and_keeps_counted_hits() -> None:
-    """W13."""
-    book, now = PlanBook(), 10 * DAY
-    state = empty_state(FREE.windows)
-    for _ in range(10):
-        _, state = hit(state, book.plan_of(book.place("org", "free", {}), 0).windows, now, 1)
-    assert not hit(state, FREE.windows, now, 1)[0].allowed
-    reading, state = hit(state, STARTER.windows, now, 1)
-    assert (reading.allowed, reading.remaining, reading.used) == (True, 19, (11, 11, 11))
-    reading, state = hit(state, FREE.windows, now, 1)
-    assert (reading.allowed, reading.remaining, reading.used) == (False, 0, (11, 11, 11))
 
 
 def test_a_plan_has_the_limits_that_it_is_given() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 
 from lockgate.core.ledger import Hit, HitLeased, Ledger, Peek, Reset
@@ -10,7 +9,7 @@ from lockgate.core.limits import Limit, bound
 from lockgate.core.plans import Plan
 from lockgate.core.promises import GRACE, PROMISES_AT_MOST
 from lockgate.core.quota_leases import LeaseRequest
-from lockgate.core.sliding_window import hit, refusal_at
+from lockgate.core.sliding_window import hit
 from lockgate.core.timestamps import SECOND
 from tests.promise_machine import MINUTE, NOW, PromiseMachine, minute
 
@@ -49,52 +48,6 @@ def test_without_the_option_nothing_is_promised_P4() -> None:
     assert after == ledger
 
 
-def test_callers_that_are_refused_are_told_seconds_of_their_own_P2() -> None:
-    ledger, now = full(), NOW + 20 * SECOND + 1
-    waits = []
-    for key in ("a", "b", "c"):
-        (reading, _), ledger = HitLeased(minute(10), 1, None, None, key).apply(ledger, now)
-        waits.append(reading.wait // SECOND)
-    assert waits == [40, 41, 42]
-    assert [one.owner for one in ledger.promises] == ["a", "b", "c"]
-
-
-def test_a_newcomer_is_refused_while_units_are_kept_P3() -> None:
-    _, ledger = charge(full(), "a", NOW + 20 * SECOND)
-    at = NOW + MINUTE
-    (reading, _), after = HitLeased(minute(10), 1, None, None, "b").apply(ledger, at + 1)
-    assert not reading.allowed
-    assert reading.used == (9,)
-    assert reading.remaining == 0
-    assert charge(ledger, "a", at + 1)[0]
-    assert charge(after, "a", at + GRACE - 1)[0]
-    assert not charge(ledger, "a", at - 1)[0]
-
-
-def test_a_unit_that_no_caller_fetches_is_free_after_its_grace_P4() -> None:
-    _, ledger = charge(full(), "a", NOW + 20 * SECOND)
-    allowed, ledger = charge(ledger, "b", NOW + MINUTE + GRACE)
-    assert allowed
-    assert ledger.promises == ()
-
-
-def test_a_promise_serves_one_call_P2() -> None:
-    _, ledger = charge(full(), "a", NOW + 20 * SECOND)
-    allowed, ledger = charge(ledger, "a", NOW + MINUTE + 1)
-    assert allowed
-    allowed, ledger = charge(ledger, "a", NOW + MINUTE + 2)
-    assert not allowed
-
-
-def test_one_key_gets_half_of_all_promises_P4() -> None:
-    ledger = full()
-    for _ in range(30):
-        _, ledger = charge(ledger, "rude", NOW + 20 * SECOND)
-    assert len(ledger.promises) == 5
-    _, ledger = charge(ledger, "polite", NOW + 20 * SECOND)
-    assert ledger.promises[-1].owner == "polite"
-
-
 def test_promises_are_at_most_256_P4() -> None:
     ledger, windows = Ledger("org_1"), minute(1000)
     _, ledger = HitLeased(windows, 1000, None, None, "a").apply(ledger, NOW)
@@ -120,16 +73,6 @@ def test_a_request_for_named_limits_takes_no_unit_of_others_P2() -> None:
     assert charge(after, "a", at)[0]
     (reading, _), _ = HitLeased(minute(10), 1, None, named, "b").apply(ledger, at + 9 * SECOND)
     assert reading.allowed
-
-
-@pytest.mark.parametrize("cost", [11, 12])
-def test_a_cost_above_the_limit_gets_no_promise(cost: int) -> None:
-    ledger = full()
-    (reading, _), after = HitLeased(minute(10), cost, None, None, "a").apply(
-        ledger, NOW + 20 * SECOND
-    )
-    assert reading.wait == MINUTE
-    assert after.promises == ()
 
 
 def test_a_refusal_for_a_day_gets_no_promise() -> None:
@@ -176,12 +119,6 @@ def test_a_plan_that_was_lowered_refuses_a_promised_caller_W13() -> None:
     (reading, _), ledger = HitLeased(minute(5), 1, None, None, "a").apply(ledger, NOW + MINUTE)
     assert not reading.allowed
     assert hit(ledger.windows, minute(5), NOW + MINUTE, 1)[0].used == (9,)
-
-
-def test_a_refusal_is_repeated_with_its_second_W6() -> None:
-    ledger, now = full(), NOW + 20 * SECOND
-    (reading, _), _ = HitLeased(minute(10), 1, None, None, "a").apply(ledger, now)
-    assert refusal_at(reading, now + SECOND).wait == reading.wait - SECOND
 
 
 def test_a_refusal_without_a_promise_holds_until_the_next_promise_of_its_key_P2() -> None:

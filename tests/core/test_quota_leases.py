@@ -225,30 +225,6 @@ def test_nothing_ended_leaves_the_same_objects() -> None:
     assert kept[1] is leases
 
 
-def test_a_lease_past_its_deadline_is_used_at_the_deadline() -> None:
-    state, leases = current(empty_state(EXACT), (lease(),), EXACT, NOW + 5 * SECOND)
-    assert leases == ()
-    assert peek(state, EXACT, NOW + SECOND + MINUTE - 1).used == (10, 10)
-    assert peek(state, EXACT, NOW + SECOND + MINUTE).used == (0, 10)
-
-
-def test_settled_units_count_from_their_instants_and_the_rest_is_free() -> None:
-    used = Settlement("a" * 16, ((NOW + 1, 2), (NOW + 5 * SECOND, 3)))
-    state, leases = current(empty_state(EXACT), (lease(),), EXACT, NOW + 10, [used])
-    assert leases == ()
-    assert peek(state, EXACT, NOW + MINUTE).used == (5, 5)
-    assert peek(state, EXACT, NOW + MINUTE + 1).used == (3, 5)
-    assert peek(state, EXACT, NOW + MINUTE + 10).used == (0, 5)  # Clamped to the settling.
-
-
-def test_a_settlement_of_an_ended_or_unknown_lease_changes_nothing() -> None:
-    used = Settlement("a" * 16, ((NOW, 2),))
-    state, leases = current(empty_state(EXACT), (lease(),), EXACT, NOW, [used])
-    assert current(state, leases, EXACT, NOW, [used]) == (state, leases)
-    late = current(empty_state(EXACT), (lease(),), EXACT, NOW + SECOND, [used])
-    assert peek(late[0], EXACT, NOW + SECOND).used == (10, 10)
-
-
 def test_a_clock_that_steps_back_extends_no_lease_beyond_its_span() -> None:
     _, leases = current(empty_state(EXACT), (lease(),), EXACT, NOW - MINUTE)
     assert leases == (lease(deadline=NOW - MINUTE + SECOND),)
@@ -332,13 +308,6 @@ def test_a_grant_leaves_units_for_others(
     reading, _ = hit(empty_state(windows), windows, NOW, used or 1)
     made = granted(leases, windows, reading._replace(used=(used,)), ask(wanted))
     assert made == (None if units is None else Reservation("b" * 16, units, NOW + SECOND, SECOND))
-
-
-def test_the_tightest_window_bounds_a_grant() -> None:
-    windows = (*ALONE, Window("hour", 60 * MINUTE, 250, 0))
-    *_, made = hit_leased(empty_state(windows), (), windows, NOW, 1, ask())
-    assert made is not None
-    assert made.units == 5
 
 
 def test_a_granted_lease_is_not_in_the_reading_of_its_own_hit() -> None:

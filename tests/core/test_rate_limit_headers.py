@@ -1,7 +1,7 @@
 """Rate-limit headers to the letter (D22, D23, D25)."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockgate.core.plans import FREE, Plan
@@ -69,36 +69,24 @@ def test_headers_as_text_equal_headers_as_bytes(plan: Plan, remaining: int | Non
 
 def test_the_headers_of_a_real_reading() -> None:
     state = empty_state(FREE.windows)
-    first, state = hit(state, FREE.windows, NOW + 1, 1)
-    assert rate_headers(FREE, first) == (
-        (b"x-ratelimit-limit", b"10"),
-        (b"x-ratelimit-remaining", b"9"),
-        (b"x-ratelimit-reset", b"1700000061"),
-    )
-    fresh = peek(empty_state(FREE.windows), FREE.windows, NOW)
+    fresh = peek(state, FREE.windows, NOW)
     assert dict(rate_headers(FREE, fresh))[b"x-ratelimit-reset"] == b"1700000000"
-    for _ in range(9):
-        _, state = hit(state, FREE.windows, NOW + 1, 1)
-    refused, _ = hit(state, FREE.windows, NOW + SECOND, 1)
-    assert dict(rate_headers(FREE, refused))[b"x-ratelimit-remaining"] == b"0"
-    error = rate_limit_exceeded(FREE.windows, refused)
-    assert (error.type, error.limit, error.used, error.retry_after) == ("minute", 10, 10, 60)
+    _, state = hit(state, FREE.windows, NOW, 1)
+    refused, _ = hit(state, FREE.windows, NOW, 10)
+    error = rate_limit_exceeded(FREE.windows, refused, 10)
+    assert (error.type, error.limit, error.used, error.retry_after) == ("minute", 10, 1, 60)
+    assert "try again in 60 s." in str(error)
 
 
 @pytest.mark.parametrize(
     ("refused_by", "name", "limit", "used"),
     [(0, "minute", 10, 3), (1, "hour", 100, 13), (2, "day", 500, 113)],
 )
-@pytest.mark.parametrize(
-    ("wait", "seconds"),
-    [(1, 1), (999_999, 1), (1_000_000, 1), (1_000_001, 2), (86_400 * SECOND, 86_400)],
-)
 def test_the_error_is_of_the_window_that_refused(
-    refused_by: int, name: str, limit: int, used: int, wait: int, seconds: int
+    refused_by: int, name: str, limit: int, used: int
 ) -> None:
-    error = rate_limit_exceeded(FREE.windows, reading(refused_by=refused_by, wait=wait))
+    error = rate_limit_exceeded(FREE.windows, reading(refused_by=refused_by, wait=1))
     assert (error.type, error.limit, error.used) == (name, limit, used)
-    assert error.retry_after == seconds
 
 
 @pytest.mark.parametrize(
@@ -129,13 +117,9 @@ def test_a_cost_above_a_limit_is_reported_as_never_admitted(
         )
 
 
-def test_a_cost_of_the_whole_limit_may_wait() -> None:
-    _, state = hit(empty_state(FREE.windows), FREE.windows, NOW, 1)
-    refused, _ = hit(state, FREE.windows, NOW, 10)
-    assert "try again in 60 s." in str(rate_limit_exceeded(FREE.windows, refused, 10))
-
-
 @given(st.integers(1, 10**12))
+@example(1_000_000)
+@example(1_000_001)
 def test_retry_after_is_never_too_short(wait: int) -> None:
     error = rate_limit_exceeded(FREE.windows, reading(refused_by=0, wait=wait))
     assert wait <= error.retry_after * SECOND < wait + SECOND

@@ -15,38 +15,11 @@ from lockgate.errors import ConfigurationError, InvalidRequest
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "a",
-        " /a",
-        "//",
-        "/a//b",
-        "/a//",
-        "/./a",
-        "/a/..",
-        "/a?b=1",
-        "/a#b",
-        "/{",
-        "/}",
-        "/{}",
-        "/{1a}",
-        "/{a b}",
-        "/{a:}",
-        "/{{a}}",
-        "/a\n",
-        "/a\x00",
-        "/\x7f",
-        "/{p:path}/a",
-        "/a{p:path}",
-        "/{p:path}a",
-        "/{p:path}{q:path}",
-        "/{p:path}/{q:path}",
+        *("", "a", " /a", "//", "/a//b", "/a//", "/./a", "/a/..", "/a?b=1", "/a#b", "/a%20b"),
+        *("/{", "/}", "/{}", "/{1a}", "/{a b}", "/{a:}", "/{{a}}", "/v1/<int:id>", "/v1/:id"),
+        *("/a\n", "/a\x00", "/\x7f", "/v1/*", "/a;b", "/a\\b"),
+        *("/{p:path}/a", "/a{p:path}", "/{p:path}a", "/{p:path}{q:path}", "/{p:path}/{q:path}"),
         "/{p:path}/",
-        "/v1/<int:id>",
-        "/v1/*",
-        "/v1/:id",
-        "/a%20b",
-        "/a;b",
-        "/a\\b",
     ],
 )
 def test_a_pattern_that_no_request_could_match_is_refused(text: str) -> None:
@@ -148,15 +121,3 @@ def test_no_path_has_more_than_64_readings(path: str) -> None:
         return
     assert found[0] == f"/{path}"
     assert len(found) == len(set(found)) <= 64
-
-
-@pytest.mark.parametrize(
-    "path", ["/a//../b;c=1;d/./%2e%2e/e\\f?g#h", "/%252e%252e/a", "//a;b/../c"]
-)
-def test_a_path_that_is_odd_in_many_ways_is_still_read(path: str) -> None:
-    assert len(readings(path)) <= 64
-
-
-def test_a_path_of_too_many_readings_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="not valid"):
-        readings("/%25252525252525%25253b\\%255c//\\..;a\x01%2f?")

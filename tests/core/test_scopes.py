@@ -11,24 +11,8 @@ SEGMENTS = st.sampled_from(["a", "b", "ab", "a1", "a-b", "a_b"])
 PATHS = st.lists(SEGMENTS, min_size=1, max_size=4)
 SCOPES = PATHS.map(":".join)
 NO_SCOPES = [
-    "",
-    " ",
-    ":",
-    "a:",
-    ":a",
-    "a::b",
-    "A",
-    "a:B",
-    "1a",
-    "a b",
-    "a:b\n",
-    "\na",
-    "é",
-    "a.b",
-    "a,b",
-    "-a",
-    "_a",
-    "a/b",
+    *("", " ", ":", "a:", ":a", "a::b", "A", "a:B", "1a", "a b", "a:b\n", "\na", "é"),
+    *("a.b", "a,b", "-a", "_a", "a/b"),
 ]
 WILDCARDS = ["*", "a:*", "a:b:*", "**", "*:a", "a:*:b", "a*"]
 
@@ -41,13 +25,6 @@ def test_a_scope_covers_itself_and_the_wildcard_covers_it(scope: str) -> None:
     assert scope in Grants([scope])
     assert scope in Grants(["*"])
     assert scope not in Grants([])
-
-
-@given(PATHS, PATHS)
-def test_a_prefix_covers_scopes_below_it_and_not_itself(above: list[str], below: list[str]) -> None:
-    granted = Grants([":".join(above) + ":*"])
-    assert ":".join(above + below) in granted
-    assert ":".join(above) not in granted
 
 
 @given(PATHS, PATHS)
@@ -65,17 +42,19 @@ def test_grants_cover_a_scope_that_any_grant_covers(scopes: list[str], needed: s
     assert Grants(scopes).cover(Requirement(needed)) == (needed in Grants(scopes))
 
 
-@pytest.mark.parametrize("granted", NO_SCOPES)
-def test_granted_junk_covers_no_requirement(granted: str) -> None:
-    assert "a" not in Grants([granted])
-    assert "a:b" not in Grants([granted])
-
-
 # What may be asked
 
 
-@pytest.mark.parametrize("junk", [None, 1, 1.5, b"a", ("a",), [], {}, object(), *NO_SCOPES])
-def test_grants_contain_no_junk(junk: object) -> None:
+@pytest.mark.parametrize("junk", NO_SCOPES)
+def test_what_is_no_scope_covers_none_and_is_covered_by_none(junk: str) -> None:
+    assert "a" not in Grants([junk]) and "a:b" not in Grants([junk])
+    assert junk not in Grants(["*", "a"])
+    with pytest.raises(ConfigurationError, match="exact scope"):
+        Requirement(junk)
+
+
+@pytest.mark.parametrize("junk", [None, 1, 1.5, b"a", ("a",), [], {}, object()])
+def test_grants_contain_no_value_of_another_type(junk: object) -> None:
     assert junk not in Grants(["*", "a"])
 
 
@@ -85,12 +64,6 @@ def test_a_requirement_cannot_be_a_wildcard(wildcard: str) -> None:
     assert wildcard not in Grants(["*", wildcard])
     with pytest.raises(ConfigurationError, match="exact scope"):
         Requirement(wildcard)
-
-
-@pytest.mark.parametrize("junk", NO_SCOPES)
-def test_a_requirement_is_one_exact_scope(junk: str) -> None:
-    with pytest.raises(ConfigurationError, match="exact scope"):
-        Requirement(junk)
 
 
 @given(SCOPES, SCOPES)

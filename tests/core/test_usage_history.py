@@ -155,16 +155,6 @@ def test_units_of_limits_stand_beside_what_requests_cost() -> None:
     assert history.last_day == (NOW + HOUR) // DAY
 
 
-def test_units_of_more_limits_than_are_told_by_name_are_left_out() -> None:
-    history = UsageHistory()
-    for number in range(LIMITS_AT_MOST + 2):
-        one = UsageHistory()
-        one.use(NOW, f"limit-{number}", 5)
-        history.merge(one)
-    (cell,) = history.cells("day", NOW)
-    assert cell.used == {f"limit-{number}": 5 for number in range(LIMITS_AT_MOST)}
-
-
 def test_refusals_are_told_by_window_or_code() -> None:
     history = UsageHistory()
     for kind in KINDS:
@@ -173,43 +163,6 @@ def test_refusals_are_told_by_window_or_code() -> None:
     (cell,) = UsageHistory.decode(history.encode()).cells("minute", NOW)
     expected: dict[str, int] = dict.fromkeys((*KINDS[:-1], OTHER), 1)
     assert cell == Cell(NOW - NOW % MINUTE, 5, expected)
-
-
-def test_a_full_history_of_all_kinds_is_bounded_and_exact_in_its_totals() -> None:
-    value: bytes | None = None
-    start = NOW - NOW % DAY
-    for day in range(450):
-        addition = UsageHistory()
-        for hour in range(0, 24, 6):
-            at = start + day * DAY + hour * HOUR
-            addition.admit(at, 2**53 - 1)
-            for kind in KINDS:
-                addition.refuse(at, kind, 2**40)
-        addition.seen("\x00" * 500, NOW + day)
-        addition.failed('"' * 500, NOW + day)
-        value = added(value, addition)
-    assert value is not None
-    assert len(value) <= BYTES_AT_MOST
-    cells = UsageHistory.decode(value).cells("day", start + 449 * DAY)
-    assert len(cells) == 400
-    assert {sum(cell.refused.values()) for cell in cells} == {4 * len(KINDS) * 2**40}
-    assert {cell.admitted for cell in cells} == {4 * (2**53 - 1)}
-    assert cells[0].refused.keys() == {OTHER}
-    assert cells[-1].refused.keys() == {*KINDS[:-1], OTHER}
-
-
-def test_an_older_cell_that_is_full_never_comes_back_with_a_part_of_its_count() -> None:
-    history = UsageHistory()
-    for minute in range(100):
-        one = UsageHistory()
-        one.admit(NOW + minute * MINUTE, 1)
-        history.merge(one)
-    late = UsageHistory()
-    late.admit(NOW, 1)  # Its cell was dropped long ago.
-    history.merge(late)
-    cells = history.cells("minute", NOW + 59 * MINUTE)
-    assert [cell.admitted for cell in cells] == [1] * 20
-    assert cells[0].start // MINUTE == NOW // MINUTE + 40
 
 
 def test_the_latest_address_and_error_win_whatever_the_order() -> None:

@@ -67,16 +67,8 @@ def test_random_bytes_are_used_as_they_are_whatever_they_end_with_D53(white: byt
     refuse_weak("pepper", white + random + white, "...")
 
 
-def test_blanks_inside_a_secret_belong_to_it_D53() -> None:
+def test_random_secrets_and_those_with_blanks_inside_are_accepted_D53() -> None:
     refuse_weak("pepper", b"correct horse battery staple", "...")
-
-
-def test_random_secrets_are_accepted() -> None:
-    for make in (
-        lambda: secrets.token_bytes(16),
-        lambda: secrets.token_bytes(32),
-        lambda: secrets.token_hex(16),
-        lambda: secrets.token_urlsafe(32),
-    ):
+    for make in (secrets.token_bytes, secrets.token_hex, secrets.token_urlsafe):
         for _ in range(200):
-            refuse_weak("pepper", make(), "...")
+            refuse_weak("pepper", make(16), "...")
