@@ -21,42 +21,26 @@ from lockgate import (
     run,
 )
 from lockgate.core.hold_ids import HoldId
-from lockgate.core.holds import HoldAction, HoldAnswer
+from lockgate.core.holds import Renew
 from lockgate.core.sealed_texts import TextSeal
 from lockgate.core.timestamps import MINUTE, SECOND
 from lockgate.errors import InvalidRequest, RateLimitExceeded, StoreUnavailable
 from lockgate.options import StoreOptions
 from lockgate.sessions import Session
 from lockgate.stores.resilience.local_limits import Fallback
-from tests.by_verbs import MemoryByVerbs
-from tests.gates import flat_gate
 from tests.patience import SECONDS
+
+from ..bench import Bench as Plain
+from ..bench import Hooked
 
 TOKENS = Limit("tokens", "100/minute")
 INPUT, OUTPUT = Limit("input", "100/minute;150/hour"), Limit("output", "50/minute")
 BY_KEY = Limit("by-key", "10/minute", by="key")
-NOW = 1_700_000_000 * SECOND
 SEAL = TextSeal(())
 
 
-class Bench:
-    """A gate over memory, with a clock that stands still and the events that it emitted."""
-
-    def __init__(self, store: MemoryStore | None = None, **options: Any) -> None:
-        self.now = NOW
-        self.told: list[Event] = []
-        self.store = store or MemoryStore()
-        self.gate = flat_gate(
-            self.store,
-            brand="acme",
-            clock=lambda: self.now,
-            observer=self.told.append,
-            **options,
-        )
-
-    @property
-    def names(self) -> list[str]:
-        return [event.name for event in self.told]
+class Bench(Plain):
+    """A gate over memory, and whether units fit."""
 
     def fits(self, units: int, limit: Limit = TOKENS, caller: Principal | str = "org_1") -> bool:
         try:
@@ -66,80 +50,64 @@ class Bench:
         assert run(self.gate.holds.settle(taken.id, 0))
         return True
 
+    def left(self, units: int, limit: Limit = TOKENS) -> bool:
+        """Return whether just so many units fit."""
+        return (not units or self.fits(units, limit)) and not self.fits(units + 1, limit)
+
     def caller(self) -> Principal:
-        key = run(self.gate.keys.create("org_1", "ci", scopes=["*"]))
-        return run(self.gate.authenticate(key.text))
+        return self.admit(self.create(scopes=["*"]).text)
+
+    def another_process(self) -> Gate:
+        return Gate(self.store, brand="acme", store_options=StoreOptions(clock=self.clock))
 
 
-def test_what_a_block_used_is_counted_and_the_rest_is_free() -> None:
+def test_what_a_block_used_is_counted_and_the_rest_is_free_in_both_modes() -> None:
     bench = Bench()
     with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
         assert not bench.fits(1)
         hold.used(30)
-    assert bench.fits(70)
-    assert not bench.fits(71)
+    assert bench.left(70)
 
+    async def again() -> None:
+        async with bench.gate.hold("org_1", {TOKENS: 70}) as hold:
+            hold.used(60)
+            hold.used(20)
 
-async def test_an_asynchronous_block_does_the_same() -> None:
-    bench = Bench()
-    async with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
-        hold.used(10)
-        hold.used(30)
-    taken = await bench.gate.holds.take("org_1", {TOKENS: 70})
-    assert taken.units == {"tokens": 70}
-    with pytest.raises(RateLimitExceeded):
-        await bench.gate.holds.take("org_1", {TOKENS: 1})
-
-
-@pytest.mark.parametrize(("used", "left"), [(None, 0), (25, 75)])
-def test_an_exception_settles_what_was_named_or_all(used: int | None, left: int) -> None:
-    bench = Bench()
-
-    def work() -> None:
-        with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
-            if used is not None:
-                hold.used(used)
-            raise LookupError
-
-    with pytest.raises(LookupError):
-        work()
-    assert not bench.fits(left + 1)
-    assert left == 0 or bench.fits(left)
+    asyncio.run(again())
+    assert bench.left(50)
 
 
 MISTAKES: Any = [{"tokns": 12}, -1, None]
 """Arguments of `used` that raise."""
 
 
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-def test_a_call_that_raises_voids_what_was_named_before(mistake: Any) -> None:
-    bench = Bench()
-
-    def work() -> None:
-        with bench.gate.hold("org_1", {TOKENS: 60}) as hold:
-            hold.used(0)
-            hold.used(mistake)
-
-    with pytest.raises(ConfigurationError):
-        work()
-    assert bench.fits(40) and not bench.fits(41)
-
-
-@pytest.mark.parametrize("mistake", MISTAKES, ids=str)
-async def test_an_asynchronous_block_voids_what_was_named_before_a_call_that_raises(
-    mistake: Any,
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [((), 0), ((25,), 75), *(((0, mistake), 0) for mistake in MISTAKES)],
+    ids=str,
+)
+@pytest.mark.parametrize("awaits", [False, True])
+def test_an_exception_settles_what_was_named_unless_that_raised_or_all(
+    named: tuple[Any, ...], left: int, awaits: bool
 ) -> None:
     bench = Bench()
 
-    async def work() -> None:
-        async with bench.gate.hold("org_1", {TOKENS: 60}) as hold:
-            hold.used(0)
-            hold.used(mistake)
+    def fail(hold: Any) -> None:
+        for used in named:
+            hold.used(used)
+        raise LookupError
 
-    with pytest.raises(ConfigurationError):
-        await work()
-    (usage,) = await bench.gate.holds.usage("org_1")
-    assert (usage.used, usage.held) == (60, 0)
+    def block() -> None:
+        with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+            fail(hold)
+
+    async def awaited() -> None:
+        async with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+            fail(hold)
+
+    with pytest.raises((LookupError, ConfigurationError)):
+        asyncio.run(awaited()) if awaits else block()
+    assert bench.left(left)
 
 
 def test_a_call_after_one_that_raised_counts_again() -> None:
@@ -148,19 +116,18 @@ def test_a_call_after_one_that_raised_counts_again() -> None:
         with pytest.raises(ConfigurationError, match="not of 'tokns'"):
             hold.used({"tokns": 12})
         hold.used({"tokens": 12})
-    assert bench.fits(88) and not bench.fits(89)
+    assert bench.left(88)
 
 
-def test_several_limits_are_held_and_settled_together() -> None:
+def test_several_limits_are_held_and_settled_together_W9() -> None:
     bench = Bench()
     with bench.gate.hold("org_1", {INPUT: 90, OUTPUT: 50}) as hold:
         with pytest.raises(RateLimitExceeded) as found:
             run(bench.gate.holds.take("org_1", {INPUT: 10, OUTPUT: 1}))
         hold.used({"output": 20})
     assert found.value.limit_name == "output"
-    assert not bench.fits(11, INPUT)
-    assert bench.fits(10, INPUT)
-    assert bench.fits(30, OUTPUT)
+    assert bench.left(10, INPUT)
+    assert bench.left(30, OUTPUT)
 
 
 def test_a_refusal_names_the_limit_and_tells_how_long_to_wait_H5() -> None:
@@ -168,42 +135,42 @@ def test_a_refusal_names_the_limit_and_tells_how_long_to_wait_H5() -> None:
     taken = run(bench.gate.holds.take("org_1", {TOKENS: 60}))
     with pytest.raises(RateLimitExceeded) as found:
         run(bench.gate.holds.take("org_1", {TOKENS: 41}))
-    assert found.value.body()["limits"] == {
-        "type": "minute",
-        "limit": 100,
-        "used": 60,
-        "name": "tokens",
-        "held": 60,
-    }
+    limits = {"type": "minute", "limit": 100, "used": 60, "name": "tokens", "held": 60}
+    assert found.value.body()["limits"] == limits
     assert found.value.retry_after == 120
     told = {"organization": "org_1", "limit_name": "tokens", "units": 41}
     assert bench.told == [Event("hold_refused", told)]
-    bench.now += 120 * SECOND
+    bench.clock.now += 120 * SECOND
     assert bench.fits(41)
     assert not run(bench.gate.holds.settle(taken.id))
-
-
-def test_units_above_the_limit_are_never_taken() -> None:
     with pytest.raises(RateLimitExceeded, match="never admitted for 'input'") as found:
-        run(Bench().gate.holds.take("org_1", {INPUT: 101, OUTPUT: 1}))
+        run(bench.gate.holds.take("org_1", {INPUT: 101, OUTPUT: 1}))
     assert (found.value.retry_after, found.value.type) == (60, "minute")
 
 
 def test_a_hold_is_settled_once_by_its_id_in_any_process_H3() -> None:
     bench = Bench()
-    id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
-    other = Gate(bench.store, brand="acme", store_options=StoreOptions(clock=lambda: bench.now))
-    assert run(other.holds.settle(id, {"input": 30, "output": 10}))
-    assert not run(bench.gate.holds.settle(id, {"input": 0, "output": 0}))
-    assert bench.fits(70, INPUT)
-    assert not bench.fits(71, INPUT)
+    for resumes in (False, True):
+        id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
+        other, used = bench.another_process(), {"input": 30, "output": 10}
+        bench.clock.now += 50 * SECOND
+        if resumes:
+            with other.holds.resume(id) as hold:  # It renews the hold.
+                bench.clock.now += 50 * SECOND
+                hold.used(used)
+            assert not hold.lost
+        else:
+            assert run(other.holds.settle(id, used))
+        assert not run(bench.gate.holds.settle(id, {"input": 0, "output": 0}))
+        assert bench.left(70, INPUT)
+        bench.clock.now += 60 * MINUTE
 
 
 def test_a_hold_that_is_renewed_outlives_its_deadline_H2() -> None:
     bench = Bench(store_options=StoreOptions(hold_seconds=30))
     id = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
     for _ in range(3):
-        bench.now += 20 * SECOND
+        bench.clock.now += 20 * SECOND
         assert run(bench.gate.holds.renew(id))
     assert run(bench.gate.holds.settle(id, 0))
     assert not run(bench.gate.holds.renew(id))
@@ -221,38 +188,16 @@ def test_an_overrun_is_counted_and_reported() -> None:
 
 def test_a_block_whose_hold_ended_says_so_once() -> None:
     bench = Bench()
-    with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
-        bench.now += MINUTE
+    with bench.gate.hold("org_1", {TOKENS: 70}) as hold:
+        bench.clock.now += MINUTE
         hold.used(1)
         lost_inside = hold.lost
     assert (lost_inside, hold.lost) == (False, True)
-    assert bench.told == [Event("hold_lost", {"organization": "org_1"})]
-    assert not bench.fits(1)
-
-
-def test_another_process_resumes_a_hold_and_settles_it() -> None:
-    bench = Bench()
-    id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
-    bench.now += 50 * SECOND
-    other = Gate(bench.store, brand="acme", store_options=StoreOptions(clock=lambda: bench.now))
-    with other.holds.resume(id) as hold:
-        bench.now += 50 * SECOND
-        hold.used({"input": 30, "output": 10})
-    assert not hold.lost
-    assert bench.fits(70, INPUT)
-    assert not bench.fits(71, INPUT)
-
-
-async def test_resuming_a_hold_that_has_ended_says_so() -> None:
-    bench = Bench()
-    id = (await bench.gate.holds.take("org_1", {TOKENS: 80})).id
-    assert await bench.gate.holds.settle(id, 70)
-    async with bench.gate.holds.resume(id) as hold:
-        assert hold.lost
-        hold.used(0)
-    assert bench.told == [Event("hold_lost", {"organization": "org_1"})]
-    with pytest.raises(RateLimitExceeded):
-        await bench.gate.holds.take("org_1", {TOKENS: 31})
+    with bench.gate.holds.resume(hold.id) as again:
+        assert again.lost
+        again.used(0)
+    assert bench.told == [Event("hold_lost", {"organization": "org_1"})] * 2
+    assert bench.left(30)
 
 
 async def test_a_cancelled_block_settles_what_was_used() -> None:
@@ -273,37 +218,29 @@ async def test_a_cancelled_block_settles_what_was_used() -> None:
     assert (await bench.gate.holds.take("org_1", {TOKENS: 60})).units == {"tokens": 60}
 
 
-async def test_a_running_block_renews_its_hold() -> None:
+@pytest.mark.parametrize("awaits", [False, True])
+def test_a_running_block_renews_its_hold(awaits: bool) -> None:
     """Renewals go by the time that passes, and deadlines by the clock, which stands still."""
-    gate = Bench(store_options=StoreOptions(hold_seconds=0.3)).gate
-    renewed, renew = asyncio.Event(), gate.holds.renew
+    bench, renewed = Bench(store_options=StoreOptions(hold_seconds=0.3)), threading.Event()
 
-    async def count(id: str, *, seconds: float | None = None) -> bool:
-        done = await renew(id, seconds=seconds)
-        renewed.set()
-        return done
+    async def note(asked: Any, organization: str, action: object, now: int | None) -> object:
+        if isinstance(action, Renew):
+            renewed.set()
+        return await asked(organization, action, now)
 
-    gate.holds.renew = count  # type: ignore[method-assign]
-    async with gate.hold("org_1", {TOKENS: 100}) as hold:
-        await asyncio.wait_for(renewed.wait(), SECONDS)
-        hold.used(5)
-    assert not hold.lost
+    bench.store.on("hold", note)
 
+    async def work() -> bool:
+        async with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+            assert await asyncio.to_thread(renewed.wait, SECONDS)
+        return hold.lost
 
-def test_a_running_block_in_a_thread_renews_its_hold() -> None:
-    gate = Bench(store_options=StoreOptions(hold_seconds=0.3)).gate
-    renewed, renew = threading.Event(), gate.holds.renew
-
-    async def count(id: str, *, seconds: float | None = None) -> bool:
-        done = await renew(id, seconds=seconds)
-        renewed.set()
-        return done
-
-    gate.holds.renew = count  # type: ignore[method-assign]
-    with gate.hold("org_1", {TOKENS: 100}) as hold:
-        assert renewed.wait(SECONDS)
-        hold.used(5)
-    assert not hold.lost
+    if awaits:
+        assert not asyncio.run(work())
+    else:
+        with bench.gate.hold("org_1", {TOKENS: 100}) as hold:
+            assert renewed.wait(SECONDS)
+        assert not hold.lost
 
 
 def test_a_limit_by_key_counts_for_the_key_and_leaves_out_callers_without_one() -> None:
@@ -338,14 +275,6 @@ def test_a_hold_of_a_session_that_no_limit_counts_is_told_once_a_minute(
     assert caplog.text.count("no limit counts what it holds") == 2
 
 
-@pytest.mark.parametrize("units", [{BY_KEY: 1}, {BY_KEY: 1, TOKENS: 5}, {BY_KEY: 0, TOKENS: 5}])
-def test_a_limit_by_key_is_not_held_for_the_id_of_an_organization(units: dict[Limit, int]) -> None:
-    bench = Bench()
-    with pytest.raises(ConfigurationError, match=r"'by-key' is by key, .* pass the principal"):
-        run(bench.gate.holds.take("org_1", units))
-    assert bench.fits(100)
-
-
 def test_the_number_of_holds_is_bounded() -> None:
     bench = Bench(store_options=StoreOptions(hold_at_most=2))
     ids = [run(bench.gate.holds.take("org_1", {TOKENS: 1})).id for _ in range(2)]
@@ -355,9 +284,12 @@ def test_the_number_of_holds_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("caller", [None, 7, "", "o" * 129], ids=repr)
-def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
+def test_a_hold_and_its_usage_are_of_a_principal_or_an_organization(caller: Any) -> None:
+    holds = Bench(store_options=StoreOptions(hold_limits=[TOKENS])).gate.holds
     with pytest.raises(InvalidRequest):
-        run(Bench().gate.holds.take(caller, {TOKENS: 1}))
+        run(holds.take(caller, {TOKENS: 1}))
+    with pytest.raises(InvalidRequest, match="the organization's id"):
+        run(holds.usage(caller))
 
 
 @pytest.mark.parametrize(
@@ -376,10 +308,9 @@ def test_a_hold_is_of_a_principal_or_an_organization(caller: Any) -> None:
         ({TOKENS: 2**53}, "use 1 to 2"),
         ({Limit(f"l{n}", "9/hour"): 1 for n in range(5)}, "^A hold has at most 4 limits"),
         ({TOKENS: 1, Limit("tokens", "9/hour"): 1}, "Two limits are called 'tokens'"),
-        (
-            {Limit("export", "3/hour"): 1},
-            "A rule or a plan charges each request for the limit 'export'",
-        ),
+        ({Limit("export", "3/hour"): 1}, "A rule or a plan charges each request for the limit"),
+        ({BY_KEY: 1}, "'by-key' is by key, .* pass the principal"),
+        ({BY_KEY: 0, TOKENS: 5}, "'by-key' is by key, .* pass the principal"),
     ],
 )
 def test_a_mistake_in_units_is_told(units: Any, message: str) -> None:
@@ -387,6 +318,7 @@ def test_a_mistake_in_units_is_told(units: Any, message: str) -> None:
     bench.gate.know_limits([Limit("export", "3/hour")])
     with pytest.raises(ConfigurationError, match=message):
         run(bench.gate.holds.take("org_1", units))
+    assert bench.fits(100)
 
 
 def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options() -> None:
@@ -407,17 +339,11 @@ def test_used_and_held_units_are_shown_from_the_start_for_limits_of_the_options(
             ("tokens", "minute", 100, 7, 7),
         ]
         status = run(bench.gate.named_usage("org_1"))
-        assert ("input", "hour", 60, 150, 60) in status and (
-            "tokens",
-            "minute",
-            7,
-            100,
-            7,
-        ) in status
+        assert {("input", "hour", 60, 150, 60), ("tokens", "minute", 7, 100, 7)} <= {*status}
         hold.used({"input": 20, "by-key": 1, "tokens": 7})
-    bench.now += 30 * SECOND
+    bench.clock.now += 30 * SECOND
     assert shown()[:2] == [("input", "minute", 100, 20, 0), ("input", "hour", 150, 20, 0)]
-    bench.now += 31 * SECOND
+    bench.clock.now += 31 * SECOND
     assert shown()[:2] == [("input", "minute", 100, 0, 0), ("input", "hour", 150, 20, 0)]
     assert run(bench.gate.holds.usage("org_2"))[0].used == 0
 
@@ -434,13 +360,6 @@ def test_a_mistake_in_asking_for_the_usage_is_told_as_no_outage(asked: Any) -> N
     assert bench.names == []
 
 
-@pytest.mark.parametrize("organization", [None, 7, "", "o" * 129], ids=repr)
-def test_usage_is_of_an_organization(organization: Any) -> None:
-    bench = Bench(store_options=StoreOptions(hold_limits=[TOKENS]))
-    with pytest.raises(InvalidRequest, match="the organization's id"):
-        run(bench.gate.holds.usage(organization))
-
-
 def test_a_rule_may_not_have_the_name_of_a_limit_that_holds_are_taken_of() -> None:
     gate = Bench(store_options=StoreOptions(hold_limits=[INPUT])).gate
     with pytest.raises(ConfigurationError, match="'input', which would count apart"):
@@ -449,24 +368,19 @@ def test_a_rule_may_not_have_the_name_of_a_limit_that_holds_are_taken_of() -> No
         Bench(store_options=StoreOptions(hold_limits=[Limit("login", "5/minute", by="address")]))
 
 
-@pytest.mark.parametrize(
-    "used",
-    [
-        -1,
-        1.5,
-        {"input": 1},
-        {INPUT: 1},
-        {"tokens": None},
-        2**53,
-        True,
-        "1",
-        {TOKENS: 1, "tokens": 1},
-    ],
-    ids=str,
-)
+USED: Any = [
+    *(-1, 1.5, {"input": 1}, {INPUT: 1}, {"tokens": None}, 2**53, True, "1"),
+    {TOKENS: 1, "tokens": 1},
+]
+
+
+@pytest.mark.parametrize("used", USED, ids=str)
 def test_a_mistake_in_what_was_used_is_told(used: Any) -> None:
     bench = Bench()
-    with bench.gate.hold("org_1", {TOKENS: 9}) as hold:
+    hold = bench.gate.hold("org_1", {TOKENS: 9})
+    with pytest.raises(ConfigurationError, match="inside its block"):
+        hold.used(1)
+    with hold:
         with pytest.raises(ConfigurationError):
             hold.used(used)
         with pytest.raises(ConfigurationError):
@@ -479,23 +393,16 @@ def test_a_mistake_in_what_was_used_is_told(used: Any) -> None:
     [{INPUT: 30, OUTPUT: 10}, {"input": 30, "output": 10}, {INPUT: 30, "output": 10}],
     ids=str,
 )
-@pytest.mark.parametrize("by_id", [False, True])
-def test_limits_and_their_names_tell_alike_what_was_used(used: Any, by_id: bool) -> None:
-    bench = Bench()
-    if by_id:
-        id = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
-        assert run(bench.gate.holds.settle(id, used))
-    else:
-        with bench.gate.hold("org_1", {INPUT: 80, OUTPUT: 40}) as hold:
-            hold.used(used)
-    assert bench.fits(70, INPUT) and not bench.fits(71, INPUT)
-    assert bench.fits(40, OUTPUT) and not bench.fits(41, OUTPUT)
-
-
-def test_what_was_used_is_told_inside_the_block() -> None:
-    hold = Bench().gate.hold("org_1", {TOKENS: 9})
-    with pytest.raises(ConfigurationError, match="inside its block"):
-        hold.used(1)
+def test_limits_and_their_names_tell_alike_what_was_used(used: Any) -> None:
+    by_id, by_block = Bench(), Bench()
+    id = run(by_id.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 40})).id
+    assert run(by_id.gate.holds.settle(id, used))
+    with by_block.gate.hold("org_1", {INPUT: 80, OUTPUT: 40}) as hold:
+        with pytest.raises(ConfigurationError, match="several limits"):
+            hold.used(1)
+        hold.used(used)
+    for bench in (by_id, by_block):
+        assert bench.left(70, INPUT) and bench.left(40, OUTPUT)
 
 
 @pytest.mark.parametrize("by_id", [False, True])
@@ -504,25 +411,17 @@ def test_a_limit_of_zero_units_is_left_out_of_a_hold(by_id: bool) -> None:
     taken = run(bench.gate.holds.take("org_1", {INPUT: 80, OUTPUT: 0}))
     assert taken.units == {"input": 80}
     assert bench.fits(50, OUTPUT)
-    used = {INPUT: 10, OUTPUT: 0}
+    used, wrong = {INPUT: 10, OUTPUT: 0}, {"input": 10, "output": 1}
     if by_id:
         with pytest.raises(ConfigurationError, match="took 0 units of 'output'"):
-            run(bench.gate.holds.settle(taken.id, {"input": 10, "output": 1}))
+            run(bench.gate.holds.settle(taken.id, wrong))
         assert run(bench.gate.holds.settle(taken.id, used))
     else:
         with bench.gate.holds.resume(taken.id) as hold:
             with pytest.raises(ConfigurationError, match="took 0 units of 'output'"):
-                hold.used({"input": 10, "output": 1})
+                hold.used(wrong)
             hold.used(used)
-    assert bench.fits(90, INPUT) and not bench.fits(91, INPUT)
-
-
-def test_one_number_for_two_limits_is_a_mistake() -> None:
-    with (
-        Bench().gate.hold("org_1", {INPUT: 1, OUTPUT: 1}) as hold,
-        pytest.raises(ConfigurationError, match="several limits"),
-    ):
-        hold.used(1)
+    assert bench.left(90, INPUT)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 3601, float("nan"), float("inf"), "x", True, [1]])
@@ -534,38 +433,57 @@ def test_a_hold_lasts_up_to_an_hour(seconds: Any) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"seconds": 0},
-        {"seconds": 3601},
-        {"hold_seconds": "x"},
-        {"hold_seconds": None},
-        {"hold_at_most": 0},
-        {"hold_at_most": "x"},
+        *({"hold_seconds": 0}, {"hold_seconds": 3601}, {"hold_seconds": "x"}),
+        *({"hold_seconds": None}, {"hold_at_most": 0}, {"hold_at_most": "x"}),
         {"hold_limits": ["5/minute"]},
     ],
+    ids=str,
 )
 def test_a_mistake_in_the_options_is_told(options: Mapping[str, Any]) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match=r"[Hh]old"):
         StoreOptions(**options)
 
 
-@pytest.mark.parametrize(
-    "id",
-    [
-        "",
-        "x",
-        "%%%",
-        "a" * 5000,
-        "bnVsbA",
-        "WzEsMl0",
-        "W1tb" * 1024,
-        7,
-        None,
-        HoldId("0" * 32, "org", ()).written(SEAL),
-    ],
-)
+NONE = HoldId("0" * 32, "org", ())
+IDS: Any = [
+    *("", "x", "%%%", "a" * 5000, "bnVsbA", "WzEsMl0", "W1tb" * 1024, 7, None),
+    NONE.written(SEAL),
+]
+
+
+@pytest.mark.parametrize("id", IDS, ids=lambda id: f"{id!s:.40}")
 def test_a_malformed_id_is_an_invalid_request(id: Any) -> None:
     with pytest.raises(InvalidRequest):
         run(Bench().gate.holds.settle(id))
+
+
+FIELDS: Any = [("tokens",), ("Tokens 60",), ("tokens 0",), ("tokens 999999",), ("a 1",) * 9]
+NAMES: Any = [("Tokens",), ("tokens 60",), ("a",) * 9]
+HANDLES: Any = ["", " ", "a" * 65, "é", "a\n", 7, ["a"]]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *({"fields": fields} for fields in FIELDS),
+        *({name: names} for name in ("unbound", "untaken") for names in NAMES),
+        *({"handle": handle} for handle in HANDLES),
+    ],
+    ids=str,
+)
+def test_an_id_with_other_parts_is_malformed(other: Any) -> None:
+    with pytest.raises(ValueError, match="id"):
+        HoldId.read(NONE._replace(**other).written(SEAL), SEAL)
+
+
+@pytest.mark.parametrize(
+    "organization", ["org", "\ud83d\ude00", "\U0001f600", "a\0b", '"]', "\ud800"]
+)
+def test_an_id_names_any_organization(organization: str) -> None:
+    id = HoldId.new(organization, ("hold:tokens 60", "hold:by-key 60 7c-1"))
+    assert HoldId.read(id.written(SEAL), SEAL) == id
+    id = id._replace(unbound=("a", "b"), untaken=("c",), handle="xY7-~!")
+    assert HoldId.read(id.written(SEAL), SEAL) == id
 
 
 def test_the_id_of_a_hold_outlives_each_step_of_a_rotation_of_the_pepper_K9() -> None:
@@ -587,78 +505,48 @@ def test_the_id_of_a_hold_outlives_each_step_of_a_rotation_of_the_pepper_K9() ->
         run(gates[-1].holds.settle(id))
 
 
-@pytest.mark.parametrize(
-    "fields", [("tokens",), ("Tokens 60",), ("tokens 0",), ("tokens 999999",), ("a 1",) * 9]
-)
-def test_an_id_with_other_fields_is_malformed(fields: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="id"):
-        HoldId.read(HoldId("0" * 32, "org", fields).written(SEAL), SEAL)
-
-
-@pytest.mark.parametrize("names", [("Tokens",), ("tokens 60",), ("a",) * 9])
-def test_an_id_with_other_names_is_malformed(names: tuple[str, ...]) -> None:
-    for unbound, untaken in ((names, ()), ((), names)):
-        with pytest.raises(ValueError, match="id"):
-            HoldId.read(HoldId("0" * 32, "org", (), (), unbound, untaken).written(SEAL), SEAL)
-
-
-@pytest.mark.parametrize(
-    "organization", ["org", "\ud83d\ude00", "\U0001f600", "a\0b", '"]', "\ud800"]
-)
-def test_an_id_names_any_organization(organization: str) -> None:
-    id = HoldId.new(organization, ("hold:tokens 60", "hold:by-key 60 7c-1"))
-    assert HoldId.read(id.written(SEAL), SEAL) == id
-    id = id._replace(unbound=("a", "b"), untaken=("c",), handle="xY7-~!")
-    assert HoldId.read(id.written(SEAL), SEAL) == id
-
-
-@pytest.mark.parametrize("handle", ["", " ", "a" * 65, "é", "a\n", 7, ["a"]])
-def test_an_id_with_another_handle_is_malformed(handle: Any) -> None:
-    with pytest.raises(ValueError, match="id"):
-        HoldId.read(HoldId("0" * 32, "org", (), handle=handle).written(SEAL), SEAL)
-
-
-def test_a_block_is_entered_once_and_not_in_an_event_loop() -> None:
-    bench = Bench()
-    hold = bench.gate.hold("org_1", {TOKENS: 1})
+@pytest.mark.filterwarnings("error")
+def test_a_block_is_entered_once_and_in_the_mode_of_its_caller() -> None:
+    gate = Bench().gate
+    hold = gate.hold("org_1", {TOKENS: 1})
     with hold:
         pass
     with pytest.raises(ConfigurationError, match="one block"):
         hold.__enter__()
 
     async def enter() -> None:
-        with bench.gate.hold("org_1", {TOKENS: 1}):
+        with gate.hold("org_1", {TOKENS: 1}):
+            pass
+
+    async def enter_async(block: Any) -> None:
+        async with block:
             pass
 
     with pytest.raises(ConfigurationError, match="async with"):
         asyncio.run(enter())
-
-
-@pytest.mark.filterwarnings("error")
-def test_an_asynchronous_block_without_an_event_loop_is_told_what_to_do() -> None:
-    gate = Bench().gate
-
-    async def enter(block: Any) -> None:
-        async with block:
-            pass
-
     for block in (gate.hold("org_1", {TOKENS: 1}), gate.slot("org_1")):
         with pytest.raises(ConfigurationError, match=r"asyncio\.run"):
-            run(enter(block))
+            run(enter_async(block))
 
 
-class Away(MemoryByVerbs):
+# --- while the store is away --------------------------------------------------------------------
+
+
+class Away(Hooked):
     """A store that can be taken away."""
 
     io = "sync"
     away = False
 
-    async def hold(
-        self, organization: str, action: HoldAction, now: int | None = None
-    ) -> HoldAnswer:
-        if self.away:
-            raise OSError
-        return await super().hold(organization, action, now)
+    def __init__(self) -> None:
+        super().__init__()
+
+        async def hold(asked: Any, *arguments: Any) -> Any:
+            if self.away:
+                raise OSError
+            return await asked(*arguments)
+
+        self.on("hold", hold)
 
 
 def away(on_failure: Fallback, fleet: int = 1) -> tuple[Bench, Away]:
@@ -667,14 +555,16 @@ def away(on_failure: Fallback, fleet: int = 1) -> tuple[Bench, Away]:
     return Bench(store, store_options=options), store
 
 
-def test_while_the_store_is_away_a_process_holds_its_share_W15() -> None:
+def test_while_the_store_is_away_a_process_holds_its_share_W15_H4() -> None:
     bench, store = away("local", fleet=4)
     store.away = True
-    with bench.gate.hold("org_1", {TOKENS: 20}) as hold:
-        assert not bench.fits(6)
-        hold.used(10)
-    assert bench.fits(15)
-    assert not bench.fits(16)
+    for _ in range(3):
+        with bench.gate.hold("org_1", {TOKENS: 15}) as hold:
+            hold.used(5)
+    with bench.gate.hold("org_1", {TOKENS: 10}) as hold:
+        assert not bench.fits(1)
+        hold.used(0)
+    assert bench.left(10)
     assert bench.names.count("limits_fell_back") == 1
 
 
@@ -682,47 +572,17 @@ def test_while_the_store_is_away_its_latest_answer_still_counts() -> None:
     bench, store = away("local")
     run(bench.gate.holds.take("org_1", {TOKENS: 90}))
     store.away = True
-    assert not bench.fits(11)
-    assert bench.fits(10)
+    assert bench.left(10)
 
 
-def test_while_the_store_is_away_units_that_were_not_used_are_free_at_once_H4() -> None:
-    """Each was subtracted from the store's latest answer: the 25th hold was refused."""
-    bench, store = away("local")
-    tokens = Limit("many-tokens", "100000/minute")
-    assert bench.fits(1, tokens)
-    store.away = True
-    for _ in range(1000):
-        with bench.gate.hold("org_1", {tokens: 4096}) as hold:
-            hold.used(50)
-    assert bench.fits(50_000, tokens)
-    assert not bench.fits(50_001, tokens)
-
-
-def test_an_answer_of_the_store_frees_no_units_of_earlier_local_holds_W15() -> None:
+def test_holds_of_an_outage_and_of_the_store_are_settled_where_they_were_taken_H3() -> None:
     bench, store = away("local")
     store.away = True
-    run(bench.gate.holds.take("org_1", {TOKENS: 60}))
+    local = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
     store.away = False
-    run(bench.gate.holds.take("org_1", {TOKENS: 30}))
-    store.away = True
-    assert bench.fits(10)
-    assert not bench.fits(11)
-
-
-def test_a_local_hold_is_settled_here_when_the_store_is_back() -> None:
-    bench, store = away("local")
-    store.away = True
-    id = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
-    store.away = False
-    assert run(bench.gate.holds.renew(id))
-    assert run(bench.gate.holds.settle(id, 100))
-    assert not run(bench.gate.holds.settle(id, 100))
-    assert bench.fits(100)
-
-
-def test_a_hold_of_the_store_is_settled_by_id_once_it_is_back_H3() -> None:
-    bench, store = away("local")
+    assert run(bench.gate.holds.renew(local))
+    assert run(bench.gate.holds.settle(local, 100))
+    assert not run(bench.gate.holds.settle(local, 100))
     id = run(bench.gate.holds.take("org_1", {TOKENS: 100})).id
     store.away = True
     with pytest.raises(StoreUnavailable):
@@ -747,32 +607,25 @@ def test_open_and_closed_mean_for_holds_what_they_mean_for_requests() -> None:
 # --- units that are known late ------------------------------------------------------------------
 
 
-def test_units_that_are_known_late_are_charged_all_or_none() -> None:
+def test_units_that_are_known_late_are_charged_all_or_none_beside_holds_W9() -> None:
     bench = Bench(usage_history=UsageHistory())
-    caller = run(bench.gate.authenticate(run(bench.gate.keys.create("org_1", "ci")).text))
+    caller = bench.caller()
     run(bench.gate.charge(caller, {TOKENS: 60, OUTPUT: 40}))
-    assert bench.fits(40) and not bench.fits(41)
+    assert bench.left(40)
     with pytest.raises(RateLimitExceeded) as refused:
         run(bench.gate.charge(caller, {TOKENS: 1, OUTPUT: 11}))
     assert (refused.value.limit_name, refused.value.used, refused.value.limit) == ("output", 40, 50)
-    assert bench.fits(40)
-    run(bench.gate.charge("org_1", {TOKENS: 40}))
+    taken = run(bench.gate.holds.take("org_1", {TOKENS: 35}))
+    with pytest.raises(RateLimitExceeded):
+        run(bench.gate.charge("org_1", {TOKENS: 6}))
+    run(bench.gate.holds.settle(taken.id, 5))
+    run(bench.gate.charge("org_1", {TOKENS: 35}))
     assert not bench.fits(1)
     usage = run(bench.gate.usage("org_1", caller.key.id if caller.key else None))
     assert usage.used == {"tokens": 60, "output": 40}
 
 
-def test_a_charge_counts_with_the_holds_of_its_limits() -> None:
-    bench = Bench()
-    taken = run(bench.gate.holds.take("org_1", {TOKENS: 90}))
-    with pytest.raises(RateLimitExceeded):
-        run(bench.gate.charge("org_1", {TOKENS: 11}))
-    run(bench.gate.holds.settle(taken.id, 5))
-    run(bench.gate.charge("org_1", {TOKENS: 95}))
-    assert not bench.fits(1)
-
-
-@pytest.mark.parametrize("units", [{}, {TOKENS: 0}, {TOKENS: -1}, {TOKENS: True}, TOKENS])
+@pytest.mark.parametrize("units", [{}, {TOKENS: 0}, {TOKENS: -1}, {TOKENS: True}, TOKENS], ids=str)
 def test_a_charge_of_no_units_is_a_mistake(units: Any) -> None:
     with pytest.raises(ConfigurationError):
         run(Bench().gate.charge("org_1", units))
@@ -788,4 +641,4 @@ def test_a_charge_whose_settlement_fails_is_made_all_the_same(
     with monkeypatch.context() as broken:
         broken.setattr(bench.gate.holds, "settle", fails)
         run(bench.gate.charge("org_1", {TOKENS: 70}))
-    assert bench.fits(30) and not bench.fits(31)
+    assert bench.left(30)

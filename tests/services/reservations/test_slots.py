@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,9 +16,9 @@ from lockgate.core.timestamps import SECOND
 from lockgate.errors import ConcurrentLimitExceeded, InvalidRequest, JobRunning, SlotLost
 from lockgate.events import Event
 from lockgate.options import StoreOptions
-from tests.by_verbs import MemoryByVerbs
-from tests.gates import flat_gate
 from tests.stores.making import NOW, HandClock
+
+from ..bench import Bench
 
 LEASE = 60
 JOBS = st.sampled_from(["a", "b", "c", "d"])
@@ -160,147 +161,113 @@ TestSlots.settings = settings(max_examples=40, stateful_step_count=30, deadline=
 # --- by hand ------------------------------------------------------------------------------------
 
 
-class Bench:
-    def __init__(self, **fields: object) -> None:
-        self.clock = HandClock()
-        self.told: list[Event] = []
-        self.gate = flat_gate(
-            brand="acme",
-            clock=self.clock,
-            observer=self.told.append,
-            **fields,
-        )
-        self.slots = self.gate.slots
+WRONG: Any = ["", "j" * 129, None, 7, b"j", ["j"]]
 
 
-@pytest.mark.parametrize("job", ["", "j" * 129, None, 7, b"j", ["j"]])
-def test_d36_a_job_id_has_1_to_128_characters(job: object) -> None:
-    slots = Bench().slots
-    flows = (
-        slots.acquire("org_1", job),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - whatever a body held
-        slots.renew("org_1", job, "me"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - likewise
-        slots.release("org_1", job, "me"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - likewise
-    )
-    for flow in flows:
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_d36_ids_of_jobs_owners_and_organizations_have_1_to_128_characters(wrong: Any) -> None:
+    slots = Bench().gate.slots
+    flows = [
+        ("job", slots.acquire("org_1", wrong)),
+        ("job", slots.renew("org_1", wrong, "me")),
+        ("job", slots.release("org_1", wrong, "me")),
+    ]
+    if isinstance(wrong, str):
+        flows += [
+            ("organization", slots.acquire(wrong, "a")),
+            ("owner", slots.acquire("org_1", "a", owner=wrong)),
+            ("owner", slots.renew("org_1", "a", wrong)),
+            ("owner", slots.release("org_1", "a", wrong)),
+        ]
+    for field, flow in flows:
         with pytest.raises(InvalidRequest) as refused:
             run(flow)
-        (problem,) = refused.value.problems
-        assert problem == ("job", "Use 1 to 128 characters.")
+        assert [problem.field for problem in refused.value.problems] == [field]
 
 
-def test_d36_any_text_of_that_length_is_a_job_id() -> None:
-    slots = Bench().slots
+def test_d36_any_text_of_that_length_is_a_job_id_and_owners_are_not_to_be_guessed() -> None:
+    slots, owners = Bench().gate.slots, set[str]()
     for job in ("j" * 128, "\0", "\U0001f511" * 128, "a/b?c", "' OR 1=1 --", "\ud800"):
         lease = run(slots.acquire("org_1", job))
+        owners.add(lease.owner)
         assert run(slots.release("org_1", job, lease.owner))
-
-
-@pytest.mark.parametrize("owner", ["", "o" * 129])
-def test_an_owner_is_a_text_of_that_length_too(owner: str) -> None:
-    slots = Bench().slots
-    flows = (
-        slots.acquire("org_1", "a", owner=owner),
-        slots.renew("org_1", "a", owner),
-        slots.release("org_1", "a", owner),
-    )
-    for flow in flows:
-        with pytest.raises(InvalidRequest) as refused:
-            run(flow)
-        assert [problem.field for problem in refused.value.problems] == ["owner"]
-
-
-@pytest.mark.parametrize("organization", ["", "o" * 129])
-def test_an_organization_has_an_id_too(organization: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        run(Bench().slots.acquire(organization, "a"))
-    assert [problem.field for problem in refused.value.problems] == ["organization"]
+    assert len(owners) == 6 and all(len(owner) == 32 for owner in owners)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.0000001, 86_400.1, float("inf"), float("nan")])
 def test_a_slot_is_taken_for_up_to_a_day(seconds: float) -> None:
-    bench = Bench()
+    slots = Bench().gate.slots
     with pytest.raises(ConfigurationError, match="up to a day"):
-        run(bench.slots.acquire("org_1", "a", seconds=seconds))
+        run(slots.acquire("org_1", "a", seconds=seconds))
     with pytest.raises(ConfigurationError, match="up to a day"):
         Bench(store_options=StoreOptions(slot_lease=seconds))
-    assert run(bench.slots.acquire("org_1", "a", seconds=86_400)).span == 86_400 * SECOND
+    assert run(slots.acquire("org_1", "a", seconds=86_400)).span == 86_400 * SECOND
 
 
-def test_the_hint_is_at_least_a_second() -> None:
-    with pytest.raises(ConfigurationError, match="retry_after"):
-        Bench(store_options=StoreOptions(slot_retry_after=0))
-
-
-def test_the_refusal_carries_the_configured_hint() -> None:
-    bench = Bench(store_options=StoreOptions(slot_retry_after=17))
+def test_the_refusal_carries_the_configured_hint_of_at_least_a_second() -> None:
+    slots = Bench(store_options=StoreOptions(slot_retry_after=17)).gate.slots
     for job in "ab":
-        run(bench.slots.acquire("org_1", job))
+        run(slots.acquire("org_1", job))
     with pytest.raises(ConcurrentLimitExceeded) as refused:
-        run(bench.slots.acquire("org_1", "c"))
+        run(slots.acquire("org_1", "c"))
     assert refused.value.headers()[0] == (b"retry-after", b"17")
     assert refused.value.body()["retryAfter"] == 17
+    with pytest.raises(ConfigurationError, match="retry_after"):
+        Bench(store_options=StoreOptions(slot_retry_after=0))
 
 
 def test_null_is_no_limit() -> None:
     bench = Bench()
     run(bench.gate.organizations.place("org_1", "free", concurrent=None))
     for number in range(150):
-        run(bench.slots.acquire("org_1", str(number)))
-    assert len(run(bench.slots.held("org_1"))) == 150
+        run(bench.gate.slots.acquire("org_1", str(number)))
+    assert len(run(bench.gate.slots.held("org_1"))) == 150
 
 
 def test_a_principal_brings_its_plan_and_its_organization_alone() -> None:
     bench = Bench()
+    slots = bench.gate.slots
     run(bench.gate.organizations.place("org_1", "free", concurrent=1))
-    keys = [run(bench.gate.keys.create(org, "a key")).text for org in ("org_1", "org_2")]
-    mine, theirs = (run(bench.gate.authenticate(key)) for key in keys)
-    lease = run(bench.slots.acquire(mine, "a"))
+    mine, theirs = (bench.admit(bench.create(id).text) for id in ("org_1", "org_2"))
+    lease = run(slots.acquire(mine, "a"))
     with pytest.raises(ConcurrentLimitExceeded):
-        run(bench.slots.acquire(mine, "b"))
-    assert run(bench.slots.held(mine)) == (lease,)
-    assert run(bench.slots.held(theirs)) == ()
-    assert not run(bench.slots.release(theirs, "a", lease.owner))
-    assert not run(bench.slots.cancel(theirs, "a"))
+        run(slots.acquire(mine, "b"))
+    assert run(slots.held(mine)) == (lease,)
+    assert run(slots.held(theirs)) == ()
+    assert not run(slots.release(theirs, "a", lease.owner))
+    assert not run(slots.cancel(theirs, "a"))
     with pytest.raises(SlotLost):
-        run(bench.slots.renew(theirs, "a", lease.owner))
-    run(bench.slots.acquire(theirs, "a"))  # its own job of that name
-    assert run(bench.slots.held(mine)) == (lease,)
+        run(slots.renew(theirs, "a", lease.owner))
+    run(slots.acquire(theirs, "a"))  # its own job of that name
+    assert run(slots.held(mine)) == (lease,)
 
 
-def test_owners_are_not_to_be_guessed() -> None:
-    bench = Bench()
-    run(bench.gate.organizations.place("org_1", "free", concurrent=None))
-    owners = {run(bench.slots.acquire("org_1", str(n))).owner for n in range(50)}
-    assert len(owners) == 50
-    assert all(len(owner) == 32 for owner in owners)
-
-
-def test_no_event_repeats_a_key_that_was_sent_as_a_job_id() -> None:
+def test_no_event_repeats_a_key_that_was_sent_as_a_job_id_K11() -> None:
     bench = Bench()
     run(bench.gate.organizations.place("org_1", "free", concurrent=0))
-    key = run(bench.gate.keys.create("org_1", "a key")).text
+    key = bench.create().text
     bench.told.clear()
     with pytest.raises(ConcurrentLimitExceeded) as refused:
-        run(bench.slots.acquire("org_1", key))
+        run(bench.gate.slots.acquire("org_1", key))
     with pytest.raises(SlotLost) as lost:
-        run(bench.slots.renew("org_1", key, "me"))
-    assert [event.name for event in bench.told] == ["slot_refused", "slot_lost"]
+        run(bench.gate.slots.renew("org_1", key, "me"))
+    assert bench.names == ["slot_refused", "slot_lost"]
     assert key not in repr(bench.told) + str(refused.value.body()) + str(lost.value)
 
 
 def test_a_cancelled_job_is_not_its_successor() -> None:
     """An owner that takes the slot between the read and the release keeps it."""
+    bench = Bench()
+    store = bench.store
 
-    class Slow(MemoryByVerbs):
-        async def held(self, organization: str, now: int | None = None) -> tuple[Lease, ...]:
-            leases = await super().held(organization, now)
-            await self.release(organization, "a", leases[0].owner, now)
-            await self.acquire(organization, "a", "the next", None, 60 * SECOND, now)
-            return leases
+    async def then_another(asked: Any, organization: str, now: int | None) -> tuple[Lease, ...]:
+        leases: tuple[Lease, ...] = await asked(organization, now)
+        await store.release(organization, "a", leases[0].owner, now)
+        await store.acquire(organization, "a", "the next", None, 60 * SECOND, now)
+        return leases
 
-    store = Slow()
-    bench = Bench(store=store)
-    run(bench.slots.acquire("org_1", "a"))
-    assert not run(bench.slots.cancel("org_1", "a"))
+    store.on("held", then_another)
+    run(bench.gate.slots.acquire("org_1", "a"))
+    assert not run(bench.gate.slots.cancel("org_1", "a"))
     listed = MemoryStore.charge(store, "org_1", TO_LIST, NOW)
     assert run(listed).slots[0].owner == "the next"
