@@ -25,7 +25,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
+from hypothesis import HealthCheck, settings
 
 from tests.tracing import untraced
 
@@ -314,6 +315,15 @@ def refused(answer: Answer, limit: int) -> int:
     assert isinstance(seconds, int)
     return seconds
 
+
+FUZZ = settings(
+    max_examples=50,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+"""For properties over the wire."""
 
 # --- a client -----------------------------------------------------------------------------
 
@@ -687,17 +697,3 @@ class Demo:
             raise AssertionError(f"the demo ended by itself: {self.stderr}")
         else:
             assert self.stop() == 0, self.stderr
-
-
-def without_id(answer: Answer, key_id: str) -> bytes:
-    """A body with the id that was asked for taken out, to compare two answers."""
-    return answer.body.replace(key_id.encode(), b"<id>")
-
-
-def numbered(values: Sequence[object]) -> list[str]:
-    """Parameter ids that stay short, ASCII, apart from each other, and the same in every run."""
-    return [f"{n}-{ascii(value)[:24]}" for n, value in enumerate(values)]
-
-
-def statuses(answers: Iterable[Answer]) -> list[int]:
-    return [answer.status for answer in answers]

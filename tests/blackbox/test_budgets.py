@@ -13,7 +13,6 @@ from .demo import (
     Answer,
     Client,
     Demo,
-    at_once,
     made_up_key,
     refused,
 )
@@ -45,29 +44,21 @@ def test_d24_each_address_has_two_budgets(demo: Demo) -> None:
                 assert (answer.limit, answer.remaining) == (ANONYMOUS_RPM, 999 - n)
 
 
-def test_d24_forwarded_headers_are_not_believed(client: Client) -> None:
-    for n in range(5):
-        headers = {
-            "X-Forwarded-For": f"203.0.113.{n}",
-            "Forwarded": f"for=203.0.113.{n}",
-            "X-Real-IP": f"203.0.113.{n}",
-        }
-        answer = client.send("GET", "/health", headers=headers).is_ok()
-        assert answer.remaining == 999 - n
-
-
-def test_d24_an_ignored_forwarded_header_is_logged_once(fresh: Demo) -> None:
+def test_d24_forwarded_headers_are_not_believed_and_logged_once(fresh: Demo) -> None:
     with fresh.client() as client:
         for n in range(5):
-            client.send("GET", "/health", headers={"X-Real-IP": f"203.0.113.{n}"}).is_ok()
+            address = f"203.0.113.{n}"
+            headers = {"X-Forwarded-For": address, "X-Real-IP": address}
+            headers["Forwarded"] = f"for={address}"
+            assert client.send("GET", "/health", headers=headers).is_ok().remaining == 999 - n
         assert fresh.stderr.count("trusted_proxies=") == 1
         assert f"trusted_proxies=['{client.source}']" in fresh.stderr
 
 
-def test_d24_a_spent_budget_of_failures_locks_no_owner_out(fresh: Demo) -> None:
+def test_d24_a_spent_budget_of_failures_locks_no_owner_out(demo: Demo) -> None:
     """An attacker at the same address cannot prevent the revocation of a leaked key."""
-    org = fresh["enterprise"]
-    with fresh.client() as client, fresh.client() as elsewhere:
+    org = demo["enterprise"]
+    with demo.client() as client, demo.client() as elsewhere:
         leaked = elsewhere.create(org)
         used, used_too, unused = (elsewhere.create(org) for _ in range(3))
         for created in (used, used_too):
@@ -111,42 +102,3 @@ def test_d24_a_spent_budget_of_failures_locks_no_owner_out(fresh: Demo) -> None:
         refused(client.get(MODELS, key=used.key), ANONYMOUS_RPM)
         # Other addresses do not notice.
         elsewhere.get(MODELS, key=unused.key).is_ok()
-
-
-def test_d24_a_spent_budget_of_public_routes_stops_nothing_else(fresh: Demo) -> None:
-    org = fresh["enterprise"]
-    with fresh.client() as client:
-        for n in range(ANONYMOUS_RPM):
-            assert client.get("/health").is_ok().remaining == ANONYMOUS_RPM - 1 - n
-        refused(client.get("/health"), ANONYMOUS_RPM)
-        refused(client.get("/capabilities"), ANONYMOUS_RPM)
-        created = client.create(org)
-        client.get(MODELS, key=created.key).is_ok()
-        client.revoke(org, created.id)
-        client.get(MODELS, key=created.key).is_error(401, "KEY_REVOKED")
-
-
-def test_d24_admitted_requests_are_counted_in_neither(fresh: Demo) -> None:
-    with fresh.client() as client:
-        assert client.get("/health").remaining == 999
-        assert client.get(MODELS).remaining == 999
-        for _ in range(20):
-            client.get(MODELS, key=fresh["enterprise"].api_key).is_ok()
-            client.get(KEYS, session=fresh["enterprise"].session_cookie).is_ok()
-        assert client.get("/health").remaining == 998
-        assert client.get(MODELS).remaining == 998
-
-
-def test_d24_budgets_under_concurrency(fresh: Demo) -> None:
-    with fresh.client() as client:
-
-        def ask(_: int) -> list[Answer]:
-            with Client(fresh, client.source) as same:
-                paths = ("/health", MODELS)
-                return [same.get(path) for _ in range(130) for path in paths]
-
-        answers = [answer for part in at_once(8, ask) for answer in part]
-    for status in (200, 401):
-        left = [answer.remaining for answer in answers if answer.status == status]
-        assert sorted(left) == list(range(ANONYMOUS_RPM))
-    assert len(answers) - 2 * ANONYMOUS_RPM == 80
