@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TUTORIALS = [ROOT / "README.md", ROOT / "docs" / "tutorial.md"]
-OF_THE_SHELL = [ROOT / "docs" / name for name in ("cli.md", "migrating.md")]
+OF_THE_SHELL = [ROOT / "docs" / name for name in ("on-call.md", "migrating.md")]
 """Pages whose commands are `lockgate`'s, not those of a client: see ``test_shell_pages.py``."""
 SERVED = [ROOT / "docs" / "mcp.md"]
 """Pages whose commands call a server that the page writes, as a tutorial's do."""

@@ -49,6 +49,8 @@ FOREIGN_NAMES = """
 i0 app.py shop/gate.py shop/settings.py shop/urls.py shop/views.py shop/wsgi.py --noreload
 lockgate.toml frontend R H o1 h1 d0
 Origin Forwarded RateLimit X-Shadow-RateLimit-Limit X_Forwarded_For FORCE_SCRIPT_NAME
+X-Shadow-RateLimit-Remaining pg_stat_activity ProxyFix max_retries
+AuthenticationError PermissionDeniedError RateLimitError InternalServerError
 aud iat jku jti jwk nbf sid x5c x5u Prepended_Concatenation_Mark
 CASE NULL VALUES pg_locks search_path caching_sha2_password mariadbd mysqld include_object
 ASK ASKING AUTH FLUSHALL LOADING MIGRATE SCRIPT SELECT TRYAGAIN Sentinel _sock _writer

@@ -1,4 +1,4 @@
-"""The table of faults in `docs/production.md`: each is made here, and seen as the page says."""
+"""The table of faults in `docs/on-call.md`: each is made here, and seen as the page says."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ from tests.gates import flat_gate
 from tests.patience import SHORT
 from tests.servers import redis_server, reserved_port, shared
 
-PAGE = Path(__file__).parents[2] / "docs" / "production.md"
+PAGE = Path(__file__).parents[2] / "docs" / "on-call.md"
+SETTINGS = PAGE.with_name("production.md")
 PEPPER = bytes(range(32))
 OTHER_PEPPER = bytes(range(33, 65))
 
@@ -405,7 +406,7 @@ def rows() -> Iterator[list[str]]:
 
 def test_the_page_names_every_argument_of_a_gate() -> None:
     arguments = set(signature(Gate).parameters)
-    assert arguments - set(re.findall(r"`(\w+)`", PAGE.read_text())) == set()
+    assert arguments - set(re.findall(r"`(\w+)`", SETTINGS.read_text())) == set()
 
 
 def test_prose_and_messages_name_arguments_that_a_gate_has() -> None:
