@@ -72,7 +72,7 @@ _OF_PROCESS: Final = 2_000
 """Requests a second of a process."""
 PAPER = Part(
     "cluster-paper",
-    "scale.md",
+    "measured.md",
     (
         Table(
             (

@@ -46,7 +46,7 @@ PAGES: Final = {
 PARTS = (
     Part(
         "dashboard",
-        "dashboard.md",
+        "measured.md",
         (Table(("ms of CPU: least, median (quartiles)", "memory", "SQLite"), tuple(PAGES)),),
     ),
 )

@@ -142,7 +142,7 @@ CONTENDERS: dict[str, Callable[[], Admit]] = {
 
 
 PAGE = Part(
-    "worst", "limits.md", (Table(("limiter", "admitted", "times the limit"), tuple(CONTENDERS)),)
+    "worst", "measured.md", (Table(("limiter", "admitted", "times the limit"), tuple(CONTENDERS)),)
 )
 PARTS = (PAGE,)
 
