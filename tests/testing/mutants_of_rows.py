@@ -1,33 +1,27 @@
-"""Stores with one mistake each in the methods of a key store."""
+"""Stores with one mistake each in the methods of a key store, and in the repetition of commits."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from secrets import token_hex
+from typing import Any, ClassVar
 
 from lockgate.core.accounts import Account
-from lockgate.core.api_keys import ApiKey, Position
+from lockgate.core.api_keys import ApiKey
 from lockgate.stores.answers import OrganizationSummary
 from lockgate.stores.rows import (
     LOG,
     STAMP,
-    Commit,
     Ended,
-    Index,
     Outcome,
-    R,
-    Read,
     Row,
     Summaries,
     Unused,
     Walk,
-    Wanted,
     Write,
     stamped,
 )
 
-from .mutants import Mutant, gap
-
-LAST = "\U0010ffff"
+from .mutants import Call, How, Mutant, gap, several, wrong
 
 
 class RowMutant(Mutant):
@@ -36,370 +30,305 @@ class RowMutant(Mutant):
     parts: ClassVar = ("rows",)
 
 
-class RemembersIdsOfUpdates(RowMutant):
+def _commit(**changed: Any) -> How:
+    """Return a mistake: a commit is made with other fields."""
+    return lambda call: call(commit=call.commit._replace(**changed))
+
+
+def _writes(call: Call, change: Any) -> Any:
+    """Make a commit with other writes."""
+    return call(commit=call.commit._replace(writes=tuple(map(change, call.commit.writes))))
+
+
+def _as_present(call: Call) -> Any:
+    """Make a commit with the versions that are there."""
+    kept = call.store._kept
+    return _writes(
+        call, lambda one: one if one.old is None else one._replace(version=kept(one.old))
+    )
+
+
+def _stamp_claims(call: Call) -> Any:
+    def early(write: Write) -> Write:
+        is_claim = isinstance(write.new, Account) and write.new.claimed_at == STAMP
+        return write._replace(new=stamped(write.new, call.at - 1)) if is_claim else write
+
+    return _writes(call, early)
+
+
+def _is_made(call: Call) -> bool:
+    return call.commit.id in call.store._made
+
+
+several(
+    {
+        # Whatever is there.
+        "ignores_versions": ("D43", "commit", _as_present),
+        "writes_to_ended_keys": (
+            "D43",
+            "commit",
+            lambda call: _writes(call, lambda one: one._replace(live=False)),
+        ),
+        # Leaves the instants of accounts to their caller.
+        "stamps_keys_alone": ("W12", "commit", _stamp_claims),
+        "stamps_by_the_clock_of_the_caller": (
+            "W12",
+            "commit",
+            lambda call: call(
+                now=call.store.at(None) - 60_000_000 if call.now is None else call.now
+            ),
+        ),
+        "records_no_commit_without_rows": (
+            "D44",
+            "commit",
+            lambda call: call() if call.commit.writes else _commit(change=None)(call),
+        ),
+        # For the microsecond in which it is due.
+        "keeps_a_key_that_is_due": (
+            "D45",
+            "commit",
+            lambda call: call(
+                commit=call.commit._replace(
+                    remove_ended=call.commit.remove_ended and call.commit.remove_ended - 1
+                )
+            ),
+        ),
+        # In use or not.
+        "removes_an_account_that_a_walk_named": (
+            "D46",
+            "commit",
+            lambda call: (
+                call() if call.commit.remove_unused is None else _commit(remove_unused=2**62)(call)
+            ),
+        ),
+        "names_one_unused_account": (
+            "D46",
+            "walk",
+            lambda call: call(limit=1 if isinstance(call.wanted, Unused) else call.limit),
+        ),
+    },
+    of=RowMutant,
+)
+
+
+@wrong("W3", "commit", of=RowMutant)
+async def remembers_ids_of_updates(call: Call) -> Any:
     """Has no answer for a repeated commit that ends many keys."""
-
-    killed_by: ClassVar = {"W3"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        outcome = await super().commit(commit, now)
-        if not commit.writes:
-            self._made.pop(commit.id, None)
-        return outcome
+    outcome = await call()
+    if not call.commit.writes:
+        call.store._made.pop(call.commit.id, None)
+    return outcome
 
 
-class RecordsNoCommitWithoutRows(RowMutant):
-    """Keeps the record of a commit only if it changes a row."""
-
-    killed_by: ClassVar = {"D44"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        return await super().commit(commit if commit.writes else commit._replace(change=None), now)
+@wrong("W3", "commit", of=RowMutant)
+async def answers_repetitions_by_the_clock(call: Call) -> Any:
+    outcome = await call()
+    return outcome if call.now is None else outcome._replace(now=call.now)
 
 
-class AnswersRepetitionsByTheClock(RowMutant):
-    """Answers a repetition with its own instant."""
-
-    killed_by: ClassVar = {"W3"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        outcome = await super().commit(commit, now)
-        return outcome if now is None else outcome._replace(now=now)
-
-
-class FindsItsOwnRowsTaken(RowMutant):
+@wrong("W3", "commit", of=RowMutant)
+async def finds_its_own_rows_taken(call: Call) -> Any:
     """Claims handles before it looks for the id of the commit."""
-
-    killed_by: ClassVar = {"W3"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        for _, _, new, _ in commit.writes:
-            if isinstance(new, ApiKey) and new.handle in self._rows and commit.room is not None:
-                return Outcome("taken", self.at(now))
-        return await super().commit(commit, now)
+    for _, _, new, _ in call.commit.writes if call.commit.room is not None else ():
+        if isinstance(new, ApiKey) and new.handle in call.store._rows:
+            return Outcome("taken", call.at)
+    return await call()
 
 
-class LooksForTheIdOutsideTheLock(RowMutant):
+@wrong("W3", "commit", of=RowMutant)
+async def looks_for_the_id_outside_the_lock(call: Call) -> Any:
     """Checks the id, waits, and writes without it."""
-
-    killed_by: ClassVar = {"W3"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        if commit.id in self._made:
-            return await super().commit(commit, now)
+    if not _is_made(call):
         gap()
-        with self._lock:
-            self._made.pop(commit.id, None)
-        return await super().commit(commit, now)
+        with call.store._lock:
+            call.store._made.pop(call.commit.id, None)
+    return await call()
 
 
-class IgnoresVersions(RowMutant):
-    """Writes what it is given, whatever is there."""
-
-    killed_by: ClassVar = {"D43"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        writes = [
-            write if write.old is None else write._replace(version=self._kept(write.old))
-            for write in commit.writes
-        ]
-        return await super().commit(commit._replace(writes=tuple(writes)), now)
-
-
-class ChecksVersionsOutsideTheLock(RowMutant):
+@wrong("D43", "commit", of=RowMutant)
+async def checks_versions_outside_the_lock(call: Call) -> Any:
     """Compares versions, and writes a little later."""
-
-    killed_by: ClassVar = {"D43"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        for old, version, _, _ in commit.writes:
-            if old is not None and self._kept(old) != version:
-                return Outcome("changed", self.at(now))
-        gap()
-        with self._lock:
-            writes = [
-                write if write.old is None else write._replace(version=self._kept(write.old))
-                for write in commit.writes
-            ]
-        return await super().commit(commit._replace(writes=tuple(writes)), now)
+    for old, version, _, _ in call.commit.writes:
+        if old is not None and call.store._kept(old) != version:
+            return Outcome("changed", call.at)
+    gap()
+    with call.store._lock:
+        made = _as_present(call)
+    return await made
 
 
-class WritesRowByRow(RowMutant):
-    """Writes the rows before the one that has changed."""
-
-    killed_by: ClassVar = {"D43", "D3"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        outcome = await super().commit(commit._replace(writes=()), now)
-        rows: list[Row | None] = []
-        for number, write in enumerate(commit.writes):
-            part = commit._replace(id=f"{commit.id}{number}", writes=(write,), change=None)
-            outcome = await super().commit(part, now)
-            rows += outcome.rows
-            if outcome.verdict != "done":
-                return outcome
-        return outcome._replace(rows=tuple(rows))
+@wrong("D43 D3", "commit", of=RowMutant)
+async def writes_row_by_row(call: Call) -> Any:
+    """The rows before the one that has changed, too."""
+    commit = call.commit
+    outcome = await call(commit=commit._replace(writes=()))
+    rows: list[Row | None] = []
+    for number, write in enumerate(commit.writes):
+        part = commit._replace(id=f"{commit.id}{number}", writes=(write,), change=None)
+        outcome = await call(commit=part)
+        rows += outcome.rows
+        if outcome.verdict != "done":
+            return outcome
+    return outcome._replace(rows=tuple(rows))
 
 
-class NumbersPages(RowMutant):
-    """Gives the rows of a page versions of its own."""
-
-    killed_by: ClassVar = {"D43"}
-
-    async def read(
-        self,
-        index: Index[R],
-        prefix: tuple[str, ...],
-        limit: int = 1,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Read[R]:
-        read: Read[R] = await super().read(index, prefix, limit, after, now)
-        if not index.name.startswith("keys_by"):
-            return read
-        return read._replace(versions=[*range(len(read.rows))])
+@wrong("D43", "read", of=RowMutant)
+async def numbers_the_rows_of_pages(call: Call) -> Any:
+    """Instead of their versions."""
+    read = await call()
+    is_page = call.index.name.startswith("keys_by")
+    return read._replace(versions=[*range(len(read.rows))]) if is_page else read
 
 
-class WritesToEndedKeys(RowMutant):
-    """Does not look whether a key must be live."""
-
-    killed_by: ClassVar = {"D43"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        writes = tuple(write._replace(live=False) for write in commit.writes)
-        return await super().commit(commit._replace(writes=writes), now)
+@wrong("D3", "commit", of=RowMutant)
+def gives_handles_of_removed_keys_away(call: Call) -> Any:
+    call.store._keys.removed.clear()
+    return call()
 
 
-class FreesRemovedHandles(RowMutant):
-    """Gives the handle of a removed key away."""
-
-    killed_by: ClassVar = {"D3"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        self._keys.removed.clear()
-        return await super().commit(commit, now)
+@wrong("K8", "commit", of=RowMutant)
+async def counts_live_keys_before_the_other_writes(call: Call) -> Any:
+    room = call.commit.room
+    live = call.store._keys.count_live(call.commit.owner, call.at)
+    is_full = room is not None and live >= room and not _is_made(call)
+    return Outcome("full", call.at) if is_full else await call()
 
 
-class CountsRoomBefore(RowMutant):
-    """Counts live keys before the other writes of a commit."""
-
-    killed_by: ClassVar = {"K8"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        live = self._keys.count_live(commit.owner, self.at(now))
-        if commit.room is not None and live >= commit.room and commit.id not in self._made:
-            return Outcome("full", self.at(now))
-        return await super().commit(commit, now)
+@wrong("D44", "read", "commit", of=RowMutant)
+def stamps_with_the_instant_of_the_reading(call: Call) -> Any:
+    seen = call.store.seen
+    if "commit" in call:
+        return call(now=seen.get("read", call.now))
+    if call.now is not None:
+        seen["read"] = call.now
+    return call()
 
 
-class StampsAtTheReading(RowMutant):
-    """Makes rows and records of the instant at which they were read."""
-
-    killed_by: ClassVar = {"D44"}
-
-    was_read: int | None = None
-
-    async def read(
-        self,
-        index: Index[R],
-        prefix: tuple[str, ...],
-        limit: int = 1,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Read[R]:
-        if now is not None:
-            self.was_read = now
-        return await super().read(index, prefix, limit, after, now)
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        return await super().commit(commit, now if self.was_read is None else self.was_read)
+@wrong("D44", "commit", of=RowMutant)
+async def records_a_commit_that_changed_no_row(call: Call) -> Any:
+    is_new = not _is_made(call)
+    outcome = await _commit(change=None)(call)
+    if outcome.verdict == "done" and is_new:
+        call.store._changes.add(call.commit.owner, call.commit.change, outcome.now)
+    return outcome
 
 
-class StampsKeysAlone(RowMutant):
-    """Leaves the instants of accounts to their caller."""
-
-    killed_by: ClassVar = {"W12"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        at = self.at(now)
-
-        def early(write: Write) -> Write:
-            is_claim = isinstance(write.new, Account) and write.new.claimed_at == STAMP
-            return write._replace(new=stamped(write.new, at - 1)) if is_claim else write
-
-        return await super().commit(commit._replace(writes=tuple(map(early, commit.writes))), at)
+@wrong("K4", "commit", of=RowMutant)
+async def revokes_expired_keys(call: Call) -> Any:
+    outcome, keys = await call(), call.store._keys
+    if call.commit.revoke_all and outcome.verdict == "done":
+        for key in keys.unrevoked(call.commit.owner, 1000, None):
+            keys.replace(key, key._replace(revoked_at=outcome.now))
+    return outcome
 
 
-class StampsByTheClockOfTheCaller(RowMutant):
-    """Takes the time before it waits for its turn."""
+@wrong("K7", "commit", of=RowMutant)
+async def writes_the_usage_that_was_read(call: Call) -> Any:
+    outcome = await call()
+    for _, _, new, _ in call.commit.writes:
+        if isinstance(new, ApiKey) and outcome.verdict == "done":
+            call.store._requests[new.handle] = new.request_count
+    return outcome
 
-    killed_by: ClassVar = {"W12"}
 
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        return await super().commit(commit, self.at(None) - 60_000_000 if now is None else now)
+def _skips_ties(call: Call) -> Any:
+    """Continue after the instant of a page's last row."""
+    if call.after is None or call.index is LOG:
+        return call()
+    return call(after=call.after._replace(id="" if call.index.ids_down else "\U0010ffff" * 128))
 
 
-class RecordsEachCommit(RowMutant):
-    """Records a commit that has changed no row."""
+def _begins_with_the_last_record(call: Call) -> Any:
+    if call.after is None or call.index is not LOG:
+        return call()
+    return call(after=call.after._replace(instant=call.after.instant + 1))
 
-    killed_by: ClassVar = {"D44"}
 
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        is_new = commit.id not in self._made
-        outcome = await super().commit(commit._replace(change=None), now)
-        if outcome.verdict == "done" and is_new:
-            self._changes.add(commit.owner, commit.change, outcome.now)
+several(
+    {
+        "skips_ties": ("D10", "read", _skips_ties),
+        "skips_ties_of_accounts": (
+            "D14",
+            "read",
+            lambda call: call() if call.index.name.startswith("keys") else _skips_ties(call),
+        ),
+        "reads_the_log_inclusively": ("D44", "read", _begins_with_the_last_record),
+    },
+    of=RowMutant,
+)
+
+
+@wrong("K9", "walk", of=RowMutant)
+async def continues_a_walk_by_the_number_of_rows(call: Call) -> Any:
+    """Which others change."""
+    if call.wanted is not None:
+        return await call()
+    store, start = call.store, int(call.cursor or 0)
+    handles = [*store._rows][start : start + call.limit]
+    following = None if len(handles) < call.limit else str(start + call.limit)
+    rows = map(Account._make, store._accounts.rows.values())
+    keys = tuple(map(store._keys.key, handles))
+    return Walk(following, keys, tuple(rows) if following is None else ())
+
+
+@wrong("D45", "walk", of=RowMutant)
+def names_owners_of_keys(call: Call) -> Any:
+    """And no organization for its old records alone."""
+    if isinstance(call.wanted, Ended):
+        call.store._changes.due = lambda until, limit: []
+    return call()
+
+
+@wrong("D25", "walk", of=RowMutant)
+async def counts_ended_keys_among_the_live_ones(call: Call) -> Any:
+    step = await call()
+    if not isinstance(call.wanted, Summaries):
+        return step
+    keys = call.store._keys
+    counted = [
+        OrganizationSummary(one.id, one.placed, len(keys.all(one.id)), one.last_used_at)
+        for one in step.organizations
+    ]
+    return step._replace(organizations=tuple(counted))
+
+
+# The repetition of a commit is answered otherwise than the commit (D33).
+@wrong("W3", "commit")
+def takes_each_repetition_for_another_commit(call: Call) -> Any:
+    return call(commit=call.commit._replace(id=token_hex(8)))
+
+
+@wrong("W3", "commit")
+def remembers_one_commit(call: Call) -> Any:
+    """The latest of an organization."""
+    commit, latest = call.commit, call.store.seen
+    before, latest[commit.owner] = latest.get(commit.owner), commit.id
+    if before is not None and before != commit.id:
+        call.store._made.pop(before, None)
+    return call()
+
+
+@wrong("W3", "commit")
+async def records_repetitions(call: Call) -> Any:
+    is_repeated, outcome = _is_made(call), await call()
+    if is_repeated:
+        with call.store._lock:
+            call.store._changes.add(call.commit.owner, call.commit.change, outcome.now)
+    return outcome
+
+
+@wrong("W3", "commit")
+async def stamps_repetitions(call: Call) -> Any:
+    """Answers with the instant of the repetition."""
+    at, outcome = call.at, await call()
+    if outcome.verdict != "done" or outcome.now == at:
         return outcome
+    rows = tuple(stamped(one.new, at) for one in call.commit.writes)
+    return outcome._replace(now=at, rows=rows)
 
 
-class RevokesTheExpired(RowMutant):
-    """Revokes all keys that are not revoked."""
-
-    killed_by: ClassVar = {"K4"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        outcome = await super().commit(commit, now)
-        if commit.revoke_all and outcome.verdict == "done":
-            for key in self._keys.unrevoked(commit.owner, 1000, None):
-                self._keys.replace(key, key._replace(revoked_at=outcome.now))
-        return outcome
-
-
-class WritesUsage(RowMutant):
-    """Puts the usage of a key back to what it was when it was read."""
-
-    killed_by: ClassVar = {"K7"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        outcome = await super().commit(commit, now)
-        for _, _, new, _ in commit.writes:
-            if isinstance(new, ApiKey) and outcome.verdict == "done":
-                self._requests[new.handle] = new.request_count
-        return outcome
-
-
-class RemovesBeforeTheInstant(RowMutant):
-    """Keeps a key for the microsecond in which it is due."""
-
-    killed_by: ClassVar = {"D45"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        if commit.remove_ended is not None:
-            commit = commit._replace(remove_ended=commit.remove_ended - 1)
-        return await super().commit(commit, now)
-
-
-class RemovesWhatWasNamed(RowMutant):
-    """Removes an account that a walk has named, in use or not."""
-
-    killed_by: ClassVar = {"D46"}
-
-    async def commit(self, commit: Commit, now: int | None = None) -> Outcome:
-        if commit.remove_unused is not None:
-            commit = commit._replace(remove_unused=2**62)
-        return await super().commit(commit, now)
-
-
-class SkipsTies(RowMutant):
-    """Continues after the instant of a page's last row."""
-
-    killed_by: ClassVar = {"D10"}
-
-    async def read(
-        self,
-        index: Index[R],
-        prefix: tuple[str, ...],
-        limit: int = 1,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Read[R]:
-        if after is not None and index is not LOG:
-            after = after._replace(id="" if index.ids_down else LAST * 128)
-        return await super().read(index, prefix, limit, after, now)
-
-
-class SkipsTiesOfAccounts(SkipsTies):
-    """The same with accounts."""
-
-    killed_by: ClassVar = {"D14"}
-
-    async def read(
-        self,
-        index: Index[R],
-        prefix: tuple[str, ...],
-        limit: int = 1,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Read[R]:
-        if index.name.startswith("keys"):
-            return await Mutant.read(self, index, prefix, limit, after, now)
-        return await super().read(index, prefix, limit, after, now)
-
-
-class ReadsTheLogInclusively(RowMutant):
-    """Begins a page of the log with the record that ended the page before."""
-
-    killed_by: ClassVar = {"D44"}
-
-    async def read(
-        self,
-        index: Index[R],
-        prefix: tuple[str, ...],
-        limit: int = 1,
-        after: Position | None = None,
-        now: int | None = None,
-    ) -> Read[R]:
-        if after is not None and cast(Any, index) is LOG:
-            after = after._replace(instant=after.instant + 1)
-        return await super().read(index, prefix, limit, after, now)
-
-
-class WalksByCount(RowMutant):
-    """Continues a walk by the number of rows before, which others change."""
-
-    killed_by: ClassVar = {"K9"}
-
-    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
-        if wanted is not None:
-            return await super().walk(wanted, limit, cursor)
-        start = int(cursor or 0)
-        keys = tuple(self._keys.key(handle) for handle in [*self._rows][start : start + limit])
-        following = None if len(keys) < limit else str(start + limit)
-        rows = map(Account._make, self._accounts.rows.values())
-        return Walk(following, keys, tuple(rows) if following is None else ())
-
-
-class NamesOwnersOfKeys(RowMutant):
-    """Names no organization for its old records alone."""
-
-    killed_by: ClassVar = {"D45"}
-
-    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
-        if isinstance(wanted, Ended):
-            self._changes.due = lambda until, limit: []  # type: ignore[method-assign]
-        return await super().walk(wanted, limit, cursor)
-
-
-class NamesTheFirstUnused(RowMutant):
-    """Names one unused account."""
-
-    killed_by: ClassVar = {"D46"}
-
-    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
-        return await super().walk(wanted, 1 if isinstance(wanted, Unused) else limit, cursor)
-
-
-class SumsUpAllKeys(RowMutant):
-    """Counts ended keys among the live ones."""
-
-    killed_by: ClassVar = {"D25"}
-
-    async def walk(self, wanted: Wanted, limit: int, cursor: str | None = None) -> Walk:
-        step = await super().walk(wanted, limit, cursor)
-        if not isinstance(wanted, Summaries):
-            return step
-        counted = [
-            OrganizationSummary(one.id, one.placed, len(self._keys.all(one.id)), one.last_used_at)
-            for one in step.organizations
-        ]
-        return step._replace(organizations=tuple(counted))
+@wrong("W3", "commit")
+async def ends_walks_at_repetitions(call: Call) -> Any:
+    """Answers a repetition of a removal that nothing more is due."""
+    is_repeated, outcome = _is_made(call), await call()
+    return outcome._replace(more=False) if is_repeated else outcome

@@ -1,7 +1,7 @@
 """Stores that keep or compare one text loosely: each fold of a database, in each kind of field.
 
 A few of the combinations run with every change, so that each fold and each field is in one of
-them; all of them are :func:`combined`.
+them. What columns, keys of caches and metrics make of the names of limits runs with every change.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ import posixpath
 import quopri
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 from zlib import crc32
 
-from lockgate.core.api_keys import ApiKey, KeyDetails
-from lockgate.core.changes import ChangeDraft
-from lockgate.core.key_search import KeySearch
-from lockgate.stores.answers import HistoryOwner
+from lockgate.core.api_keys import KeyDetails
+from lockgate.core.holds import PREFIX
 from lockgate.testing.checks import Part
 
-from .mutants import Mutant
+from .mutants import Call, How, folded, wrong
+from .mutants_of_holds import HoldMutant
+from .mutants_of_limits import LimitMutant
+from .mutants_of_usage import for_other_owners
 
 Fold = Callable[[str], str]
-Folds = Callable[[Fold], dict[str, Any]]
 
 
 def _fnv(text: str) -> int:
@@ -44,251 +43,234 @@ def _numeric(text: str) -> str:
 
 
 FOLDS: Final[Mapping[str, Fold]] = {
-    "Folds": str.casefold,
-    "Lowers": str.lower,
-    "Trims": str.strip,
-    "Pads": lambda text: text.rstrip(" "),
-    "Composes": lambda text: unicodedata.normalize("NFC", text),
-    "Normalizes": lambda text: unicodedata.normalize("NFKC", text),
-    "Unaccents": lambda text: "".join(
+    "folds": str.casefold,
+    "lowers": str.lower,
+    "trims": str.strip,
+    "pads": lambda text: text.rstrip(" "),
+    "composes": lambda text: unicodedata.normalize("NFC", text),
+    "normalizes": lambda text: unicodedata.normalize("NFKC", text),
+    "unaccents": lambda text: "".join(
         c for c in unicodedata.normalize("NFD", text) if not unicodedata.combining(c)
     ),
-    "Unescapes": html.unescape,
-    "Unquotes": unquote_plus,
-    "Unslashes": lambda text: text.replace("\\\\", "\\"),
-    "DoublesQuotes": lambda text: text.replace("''", "'"),
-    "Counts": _numeric,
-    "Cuts": lambda text: text[:60],
-    "CutsAtTheEnd": lambda text: text[:99],
-    "LosesEmoji": lambda text: "".join(c for c in text if ord(c) < 0x1_0000),
-    "Underscores": lambda text: text.replace(":", "_"),
-    "Slashes": lambda text: text.replace("\\", "/"),
-    "Dashes": lambda text: text.replace("-", "_"),
-    "Slugs": lambda text: re.sub(r"\W", "_", text),
-    "DropsMarks": lambda text: re.sub(r"(?<=\w)[^\w\s](?=\w)", "", text),
-    "Percents": lambda text: unquote(text, errors="surrogatepass"),
-    "Paths": posixpath.normpath,
-    "DecodesMail": lambda text: quopri.decodestring(text.encode("utf-8", "surrogatepass")).decode(
+    "unescapes": html.unescape,
+    "unquotes": unquote_plus,
+    "unslashes": lambda text: text.replace("\\\\", "\\"),
+    "doubles_quotes": lambda text: text.replace("''", "'"),
+    "counts": _numeric,
+    "cuts": lambda text: text[:60],
+    "cuts_at_the_end": lambda text: text[:99],
+    "loses_emoji": lambda text: "".join(c for c in text if ord(c) < 0x1_0000),
+    "underscores": lambda text: text.replace(":", "_"),
+    "slashes": lambda text: text.replace("\\", "/"),
+    "dashes": lambda text: text.replace("-", "_"),
+    "slugs": lambda text: re.sub(r"\W", "_", text),
+    "drops_marks": lambda text: re.sub(r"(?<=\w)[^\w\s](?=\w)", "", text),
+    "percents": lambda text: unquote(text, errors="surrogatepass"),
+    "paths": posixpath.normpath,
+    "decodes_mail": lambda text: quopri.decodestring(text.encode("utf-8", "surrogatepass")).decode(
         "utf-8", "surrogateescape"
     ),
-    "Hashes": lambda text: f"{crc32(text.encode('utf-8', 'surrogatepass')):x}",
-    "HashesAsFnv": lambda text: f"{_fnv(text):x}",
-    "Nulls": lambda text: "" if text.lower() in ("null", "none") else text,
+    "hashes": lambda text: f"{crc32(text.encode('utf-8', 'surrogatepass')):x}",
+    "hashes_as_fnv": lambda text: f"{_fnv(text):x}",
+    "nulls": lambda text: "" if text.lower() in ("null", "none") else text,
 }
 """What databases, drivers and templates do to texts, by name."""
 
 
-def _texts_of_details(details: KeyDetails | None, fold: Fold) -> KeyDetails | None:
-    if details is None:
-        return None
+Folded = Callable[[Fold], How]
+"""Makes the mistake of a fold."""
+
+
+def _argument(name: str) -> Folded:
+    """Fold an argument."""
+    return lambda fold: folded(fold, name)
+
+
+def _row(row: str, *fields: str) -> Folded:
+    """Fold some fields of a row, which are a text, several, or None."""
+
+    def of(fold: Fold) -> How:
+        def folded_one(value: Any) -> Any:
+            if isinstance(value, str | None):
+                return value and fold(value)
+            return _details(value, fold) if isinstance(value, KeyDetails) else (*map(fold, value),)
+
+        def how(call: Call) -> Any:
+            given = getattr(call, row)
+            changed = {field: folded_one(getattr(given, field)) for field in fields}
+            return call(**{row: given._replace(**changed)})
+
+        return how
+
+    return of
+
+
+def _details(details: KeyDetails, fold: Fold) -> KeyDetails:
     labels = tuple((fold(name), fold(value)) for name, value in details.labels)
-    creator = details.created_by and fold(details.created_by)
-    return details._replace(created_by=creator, labels=labels)
+    return details._replace(
+        created_by=details.created_by and fold(details.created_by), labels=labels
+    )
 
 
-def _above(store: Any) -> Any:
-    """Return the store without its mistake."""
-    return super(type(store), store)
-
-
-def _argument(place: int, *verbs: str) -> Folds:
-    """Fold one argument of some verbs."""
-
-    def verb(name: str, fold: Fold) -> Any:
-        async def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            changed = [*arguments]
-            changed[place] = fold(changed[place])
-            return await getattr(_above(self), name)(*changed, **options)
-
-        return call
-
-    return lambda fold: {name: verb(name, fold) for name in verbs}
-
-
-def _row(verb: str, place: int, change: Callable[[Any, Fold], Any]) -> Folds:
-    """Fold some fields of a row that a verb is given."""
-
-    def folded(fold: Fold) -> dict[str, Any]:
-        async def call(self: Any, *arguments: Any, **options: Any) -> Any:
-            changed = [*arguments]
-            changed[place] = change(changed[place], fold)
-            return await getattr(_above(self), verb)(*changed, **options)
-
-        return {verb: call}
-
-    return folded
-
-
-def _plan(one: Any, fold: Fold) -> Any:
-    return one._replace(plan=fold(one.plan))
-
-
-def _record(fold: Fold) -> dict[str, Any]:
-    async def insert(self: Any, *arguments: Any, change: Any = None, **options: Any) -> Any:
-        if isinstance(change, ChangeDraft):
+def _record(fold: Fold) -> How:
+    def how(call: Call) -> Any:
+        change = call.change
+        if change is not None:
             actor = change.actor._replace(id=change.actor.id and fold(change.actor.id))
             after = tuple((fold(name), value) for name, value in change.after)
             change = change._replace(actor=actor, after=after)
-        return await _above(self).insert(*arguments, change=change, **options)
+        return call(change=change)
 
-    return {"insert": insert}
+    return how
 
 
-def _compared(field: str) -> Folds:
+def _compared(field: str) -> Folded:
     """Compare a field of a key loosely before a change."""
 
-    def folded(fold: Fold) -> dict[str, Any]:
-        def alike(one: Any, other: Any) -> bool:
-            if isinstance(one, str):
-                return fold(one) == fold(other)
-            return [*map(fold, one)] == [*map(fold, other)]
+    def of(fold: Fold) -> How:
+        def texts(key: Any) -> list[str]:
+            value = getattr(key, field)
+            return [*map(fold, [value] if isinstance(value, str) else value)]
 
-        async def update_if(self: Any, old: ApiKey, new: ApiKey, *rest: Any, **options: Any) -> Any:
-            found = await self.find(old.handle)
-            if found is not None and alike(getattr(found, field), getattr(old, field)):
+        async def how(call: Call) -> Any:
+            found, old = await call.store.find(call.old.handle), call.old
+            if found is not None and texts(found) == texts(old):
                 old = old._replace(**{field: getattr(found, field)})
-            return await _above(self).update_if(old, new, *rest, **options)
+            return await call(old=old)
 
-        return {"update_if": update_if}
+        return how
 
-    return folded
+    return of
 
 
-def _searched(fold: Fold) -> dict[str, Any]:
-    async def search(self: Any, wanted: KeySearch, limit: int, cursor: str | None = None) -> Any:
-        if wanted.prefix is None:
-            return await _above(self).search(wanted, limit, cursor)
-        rows = await self.scan(cursor, 500)
-        found = await _above(self).search(wanted, limit, cursor)
-        wide = [k for k in rows.keys if fold(k.prefix) == fold(wanted.prefix)]
+def _searched(fold: Fold) -> How:
+    async def how(call: Call) -> Any:
+        prefix = call.wanted.prefix
+        if prefix is None:
+            return await call()
+        rows, found = await call.store.scan(call.cursor, 500), await call()
+        wide = [key for key in rows.keys if fold(key.prefix) == fold(prefix)]
         return found._replace(keys=[key for key in wide if key.handle.startswith("~")])
 
-    return {"search": search}
+    return how
 
 
-def _histories(fold: Fold) -> dict[str, Any]:
-    async def add_history(self: Any, additions: Any, batch: Any = None) -> None:
-        if not self._is_new(batch):
-            return
-        for (organization, handle), addition in additions.items():
-            owner = HistoryOwner(fold(organization), handle)
-            await _above(self).add_history({owner: addition})
-
-    async def history(self: Any, owner: HistoryOwner) -> Any:
-        folded = owner._replace(organization=fold(owner.organization))
-        return await _above(self).history(folded)
-
-    return {"add_history": add_history, "history": history}
+def _histories(fold: Fold) -> How:
+    return for_other_owners(lambda owner: owner._replace(organization=fold(owner.organization)))
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """A text that a store keeps or compares."""
 
     name: str
-    parts: tuple[Part, ...]
-    killed_by: frozenset[str]
-    verbs: Folds
+    part: Part
+    killed_by: str
+    verbs: str
+    how: Folded
     folds: Sequence[str] = tuple(FOLDS)
     """Names of the folds that a valid text of this field can show."""
 
 
-def _of(
-    name: str,
-    parts: tuple[Part, ...],
-    killed_by: str,
-    verbs: Folds,
-    folds: Sequence[str] = tuple(FOLDS),
-) -> Field:
-    return Field(name, parts, frozenset(killed_by.split()), verbs, folds)
-
-
-KEYS: Final = ("keys",)
-_SHORT: Final = tuple(name for name in FOLDS if name != "CutsAtTheEnd")
+_SHORT: Final = tuple(name for name in FOLDS if name != "cuts_at_the_end")
 """For texts that are shorter than a name."""
+_SLOTS: Final = "acquire renew release"
 FIELDS: Final = (
-    _of("Windows", ("windows",), "W8", _argument(0, "hit", "peek")),
-    _of("Slots", ("slots",), "W8", _argument(0, "acquire", "renew", "release", "held")),
-    _of("Jobs", ("slots",), "W8 L6 L5", _argument(1, "acquire", "renew", "release")),
-    _of("LeaseOwners", ("slots",), "W8 L5 L4", _argument(2, "acquire", "renew", "release")),
-    _of("Names", KEYS, "K1", _row("insert", 0, lambda d, f: d._replace(name=f(d.name)))),
-    _of(
-        "Prefixes",
-        KEYS,
-        "K1",
-        _row("insert", 0, lambda d, f: d._replace(prefix=f(d.prefix))),
-        _SHORT,
+    Field("windows", "windows", "W8", "hit peek", _argument("organization")),
+    Field("slots", "slots", "W8", f"{_SLOTS} held", _argument("organization")),
+    Field("jobs", "slots", "W8 L6 L5", _SLOTS, _argument("job")),
+    Field("lease_owners", "slots", "W8 L5 L4", _SLOTS, _argument("owner")),
+    Field("names", "keys", "K1", "insert", _row("draft", "name")),
+    Field("prefixes", "keys", "K1", "insert", _row("draft", "prefix"), _SHORT),
+    Field("scopes", "keys", "K1", "insert", _row("draft", "scopes")),
+    Field("details", "keys", "K1", "insert", _row("draft", "details")),
+    Field("compared_names", "keys", "K1 D43", "update_if", _compared("name")),
+    Field("compared_scopes", "keys", "K1 D43", "update_if", _compared("scopes")),
+    Field("handles", "keys", "D3 K1", "find", _argument("handle"), ("folds", "lowers", "counts")),
+    Field("agents", "accounts", "D14 R1", "register", _row("account", "agent_name")),
+    Field("emails", "accounts", "D14", "register", _row("account", "billing_email")),
+    Field("companies", "accounts", "D14 R1", "register", _row("account", "company_name")),
+    Field("users", "accounts", "D14 R3 W8", "claim_if_unclaimed", _argument("user")),
+    Field("plans", "accounts", "D25", "put_organization", _row("organization", "plan"), _SHORT),
+    Field("records", "changes", "D44", "insert", _record, _SHORT),
+    Field("resets", "windows", "W8", "reset", _argument("organization"), _SHORT),
+    Field("limit_windows", "limits", "W8", "hit peek", _argument("organization")),
+    Field("budgets", "holds", "W8", "hold", _argument("organization")),
+    Field(
+        "key_owners",
+        "keys",
+        "K1 W8",
+        "get list list_live revoke_if_live",
+        _argument("organization"),
     ),
-    _of("Scopes", KEYS, "K1", _row("insert", 0, lambda d, f: d._replace(scopes=(*map(f, d[5]),)))),
-    _of(
-        "Details",
-        KEYS,
-        "K1",
-        _row("insert", 0, lambda d, f: d._replace(details=_texts_of_details(d.details, f))),
+    Field(
+        "account_owners", "accounts", "D14 W8 R1 D15", "account sign_in", _argument("organization")
     ),
-    _of("ComparedNames", KEYS, "K1 D43", _compared("name")),
-    _of("ComparedScopes", KEYS, "K1 D43", _compared("scopes")),
-    _of("Handles", KEYS, "D3 K1", _argument(0, "find"), ("Folds", "Lowers", "Counts")),
-    _of(
-        "Agents",
-        ("accounts",),
-        "D14 R1",
-        _row("register", 0, lambda d, f: d._replace(agent_name=f(d.agent_name))),
-    ),
-    _of(
-        "Emails",
-        ("accounts",),
-        "D14",
-        _row("register", 0, lambda d, f: d._replace(billing_email=f(d.billing_email))),
-    ),
-    _of(
-        "Companies",
-        ("accounts",),
-        "D14 R1",
-        _row("register", 0, lambda d, f: d._replace(company_name=f(d.company_name or "") or None)),
-    ),
-    _of(
-        "Users",
-        ("accounts",),
-        "D14 R3 W8",
-        _argument(1, "claim_if_unclaimed"),
-    ),
-    _of("Plans", ("accounts",), "D25", _row("put_organization", 0, _plan), _SHORT),
-    _of("Records", ("changes",), "D44", _record, _SHORT),
-    _of("Resets", ("windows",), "W8", _argument(0, "reset"), _SHORT),
-    _of("LimitWindows", ("limits",), "W8", _argument(0, "hit", "peek")),
-    _of("Budgets", ("holds",), "W8", _argument(0, "hold")),
-    _of("KeyOwners", KEYS, "K1 W8", _argument(0, "get", "list", "list_live", "revoke_if_live")),
-    _of("AccountOwners", ("accounts",), "D14 W8 R1 D15", _argument(0, "account", "sign_in")),
-    _of("PlanOwners", ("accounts",), "D25 W8", _argument(0, "organization")),
-    _of("LogOwners", ("changes",), "D44 W8", _argument(0, "change_log")),
-    _of("Searches", ("admission",), "K1", _searched, _SHORT),
-    _of("Histories", ("admission",), "W8", _histories, _SHORT),
+    Field("plan_owners", "accounts", "D25 W8", "organization", _argument("id")),
+    Field("log_owners", "changes", "D44 W8", "change_log", _argument("organization")),
+    Field("searches", "admission", "K1", "search", _searched, _SHORT),
+    Field("histories", "admission", "W8", "add_history history", _histories, _SHORT),
 )
 
-
-class Loose(Mutant):
-    """Keeps or compares one text loosely."""
-
-    in_each_run: ClassVar[bool] = False
-    """Whether it runs with every change: each fold in the first field, and one fold, each another,
-    in every other field."""
-    parts: ClassVar[tuple[Part, ...]] = ()
+for place, (field, part, killed_by, verbs, made, folds) in enumerate(FIELDS):
+    for number, fold in enumerate(folds):
+        is_quick = place == 0 or number == place % len(folds)
+        own: dict[str, Any] = {"parts": (part,), "in_each_run": is_quick}
+        wrong(killed_by, *verbs.split(), name=f"{fold}_{field}", **own)(made(FOLDS[fold]))
 
 
-def combined() -> Iterator[type[Loose]]:
-    """Return a store for each fold in each field."""
-    for place, field in enumerate(FIELDS):
-        for how in field.folds:
-            fold = FOLDS[how]
-            own: dict[str, Any] = {
-                "killed_by": field.killed_by,
-                "parts": field.parts,
-                "__module__": __name__,
-            }
-            in_each_run = place == 0 or how == field.folds[place % len(field.folds)]
-            own |= {"in_each_run": in_each_run, **field.verbs(fold)}
-            yield type(f"{how}{field.name}", (Loose,), own)
+# Names of limits and budgets.
+def _of_names(fold: Fold) -> Fold:
+    """Fold the name of the limit only."""
+
+    def folded(field: str) -> str:
+        name, space, rest = field.partition(" ")
+        return fold(name) + space + rest
+
+    return folded
 
 
-EVERY: Final = tuple(combined())
+def _java(text: str) -> str:
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character)) % 2**32
+    return str(value)
+
+
+NAME_FOLDS: Final[Mapping[str, Fold]] = {
+    "takes_dashes_for_underscores": lambda field: field.replace("-", "_"),
+    "drops_dashes": _of_names(lambda name: re.sub("[-_]", "", name)),
+    "joins_dashes": _of_names(lambda name: re.sub("([-_])+", r"\1", name)),
+    "strips_dashes": _of_names(lambda name: name.rstrip("-_")),
+    "cuts_at64": lambda field: field[:64],
+    "cuts_at100": lambda field: field[:100],
+    "cuts_names_at63": _of_names(lambda name: name[:63]),
+    "cuts_names_at32": _of_names(lambda name: name[:32]),
+    "keeps_the_last64": lambda field: field[-64:],
+    "cuts_keys_at8": lambda field: re.sub(r" ([0-9a-f]{8})-\S+", r" \1", field),
+    "keeps_the_last_of_keys": lambda field: re.sub(r" [0-9a-f]{8}-\S+-", " ", field),
+    "runs_parts_together": lambda field: field.replace(" ", ""),
+    "drops_digits": _of_names(lambda name: name.rstrip("0123456789")),
+    "reads_numbers": _of_names(lambda name: re.sub(r"0+(?=\d)", "", name)),
+    "takes_own_limits_for_those_of_rules": lambda field: field.removesuffix(" own"),
+    "forgets_names": _of_names(lambda name: ""),
+    "hashes_names": _of_names(lambda name: f"{crc32(name.encode())}"),
+    "hashes_names_as_java_does": _of_names(_java),
+    "sorts_letters": _of_names(lambda name: "".join(sorted(name))),
+    "keeps_initials": _of_names(lambda name: re.sub(r"([a-z])[a-z]*", r"\1", name)),
+}
+"""What columns, keys of caches and metrics make of names, by what it is called."""
+
+
+def _fields(fold: Fold, prefix: str = "") -> How:
+    """Count limits together whose fields are alike."""
+    return lambda call: (call.organization, prefix + fold(call.field.removeprefix(prefix)))
+
+
+for _name, _fold in NAME_FOLDS.items():
+    # The limits of a key are seen by its admissions. A key has no budgets of its own.
+    of_rules = "own" not in _name
+    named = f"{_name}_of_limits"
+    wrong("W8" if of_rules else "W9", "name", of=LimitMutant, name=named)(_fields(_fold))
+    if of_rules:
+        named = f"{_name}_of_budgets"
+        wrong("W8", "name", of=HoldMutant, name=named)(_fields(_fold, PREFIX))

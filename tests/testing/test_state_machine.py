@@ -16,23 +16,24 @@ from lockgate.testing.processes import share
 from lockgate.testing.state_machine import StoreMachine, lockstep
 from tests.examples.test_own_store import reopened
 
-from .mutants import AnybodyReleases, CostIgnored, LaterRevocationWins, Mutant
+from . import mutants_of_keys, mutants_of_slots, mutants_of_windows  # noqa: F401
+from .mutants import Mutant, named
 
 
 @pytest.mark.parametrize(
     ("mutant", "part", "sentence", "calls"),
     [
-        (CostIgnored, "windows", "W14", 2),
-        pytest.param(AnybodyReleases, "slots", "L5", 2, marks=pytest.mark.campaign),
-        pytest.param(LaterRevocationWins, "keys", "D4", 3, marks=pytest.mark.campaign),
+        ("takes_one_whatever_the_cost", "windows", "W14", 2),
+        pytest.param("releases_for_anybody", "slots", "L5", 2, marks=pytest.mark.campaign),
+        pytest.param("revokes_once_more", "keys", "D4", 3, marks=pytest.mark.campaign),
     ],
 )
 def test_a_failing_walk_is_shrunk_to_its_essential_calls(
-    mutant: type[Mutant], part: Part, sentence: str, calls: int
+    mutant: str, part: Part, sentence: str, calls: int
 ) -> None:
     many = settings(max_examples=2_000, derandomize=True)
     with pytest.raises(Broken) as broken:
-        lockstep(mutant, parts=[part], profile=many)
+        lockstep(named(mutant), parts=[part], profile=many)
     assert broken.value.sentence == sentence
     assert len(broken.value.trace) <= calls
 
