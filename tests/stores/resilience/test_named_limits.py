@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from lockgate import Limit, Plan, PlanBook, run
+from lockgate import Event, Limit, MemoryStore, Plan, PlanBook, run
 from lockgate.core.ledger import Hit, Peek
 from lockgate.core.limit_windows import LimitWindows
 from lockgate.core.limits import bound
-from lockgate.core.sliding_window import Reading, Window
-from lockgate.core.timestamps import HOUR, SECOND
+from lockgate.core.sliding_window import Reading
+from lockgate.core.timestamps import DAY, HOUR, SECOND
 from lockgate.errors import StoreUnavailable
 from lockgate.events import Events
-from lockgate.stores.answers import Admission, Freshness, Verdict
+from lockgate.stores.answers import Admission, Verdict
 from lockgate.stores.resilience import local_limits
 from lockgate.stores.resilience.local_limits import Fallback, LocalLimits
-from lockgate.stores.resilience.store import ResilientStore
-from tests.by_verbs import MemoryByVerbs
-from tests.patience import SECONDS
 
-from ..making import HandClock, draft_of, new_key, token_of
+from ..making import NOW
+from .bench import Bench, Faulty
 
 PLANS = PlanBook([Plan("free", 20, 100, None, 1)], custom=(), default="free")
 WINDOWS = PLANS.default.windows
-NOW = 1_700_000_000 * SECOND
+AWAY: dict[str, BaseException] = {"hit": StoreUnavailable()}
+MARCH = 1_709_251_200 * SECOND
 EXPORT = Limit("export", "3/hour")
 LIMITS = (EXPORT, Limit("own", "9/minute", by="key"))
 
@@ -36,80 +33,38 @@ def named(*limits: Limit) -> LimitWindows:
     return found
 
 
-class Counting(MemoryByVerbs):
-    """Counts calls, and may be away."""
-
-    enforces_deadline = True
-
-    def __init__(self) -> None:
-        super().__init__(HandClock())
-        self.asked = 0
-        self.away = False
-
-    async def freshness(self) -> Freshness:
-        return Freshness(1, await self.now())
-
-    async def admit(self, *args: Any, **kwargs: Any) -> Admission:
-        self.asked += 1
-        return await super().admit(*args, **kwargs)
-
-    async def hit(self, *args: Any, **kwargs: Any) -> Reading:
-        self.asked += 1
-        if self.away:
-            raise StoreUnavailable
-        return await super().hit(*args, **kwargs)
-
-
-class Bench:
-    """A store behind a resilient one, with a clock of its own."""
-
-    def __init__(self) -> None:
-        self.store, self.seconds = Counting(), 50.0
-        events = Events(None)
-        self.local = LocalLimits("local", 1, events)
-        self.front = ResilientStore(
-            self.store, events, self.local, SECONDS, clock=lambda: self.seconds
-        )
-        self.made = new_key()
-        run(self.store.insert(draft_of(self.made), None))
-
-    def pass_time(self, seconds: float) -> None:
-        self.seconds += seconds
-        clock: Any = self.store._clock
-        clock.now += int(seconds * SECOND)
-
-    def admit(self, *limits: Limit) -> Admission:
-        return run(self.front.admit(token_of(self.made), 1, PLANS, limits=limits))
+def admit(bench: Bench, *limits: Limit) -> Admission:
+    return run(bench.ask(plans=PLANS, limits=limits))
 
 
 def test_a_refusal_by_a_named_limit_is_repeated_for_a_second_and_for_its_limits_only() -> None:
     bench = Bench()
-    verdicts = [bench.admit(*LIMITS).verdict for _ in range(4)]
+    verdicts = [admit(bench, *LIMITS).verdict for _ in range(4)]
     assert verdicts == [Verdict.ADMITTED] * 3 + [Verdict.LIMITED]
-    asked = bench.store.asked
-    bench.pass_time(0.5)
-    repeated = bench.admit(*LIMITS)
-    assert bench.store.asked == asked
+    asked = bench.store.asked["admit"]
+    bench.later(0.5)
+    repeated = admit(bench, *LIMITS)
+    assert bench.store.asked["admit"] == asked
     assert repeated.verdict is Verdict.LIMITED
     assert repeated.reading is not None
     assert repeated.reading.refused_by == 3
     assert repeated.reading.wait == HOUR - SECOND // 2
-    assert bench.admit().verdict is Verdict.ADMITTED
-    assert bench.admit(Limit("other", "9/hour")).verdict is Verdict.ADMITTED
-    assert bench.store.asked == asked + 2
-    bench.pass_time(0.7)
-    later = bench.admit(*LIMITS)
-    assert bench.store.asked == asked + 3
+    assert admit(bench).verdict is Verdict.ADMITTED
+    assert admit(bench, Limit("other", "9/hour")).verdict is Verdict.ADMITTED
+    assert bench.store.asked["admit"] == asked + 2
+    bench.later(0.7)
+    later = admit(bench, *LIMITS)
+    assert bench.store.asked["admit"] == asked + 3
     assert later.reading is not None
     assert later.reading.used[0] == 5  # What other requests took shows within a second.
 
 
 def test_a_refused_hit_of_named_limits_is_repeated_by_its_fields() -> None:
     bench = Bench()
-    charge, hit = bench.front.charge, Hit(WINDOWS, 1, named(EXPORT))
+    charge, hit = bench.here.charge, Hit(WINDOWS, 1, named(EXPORT))
     readings = [run(charge("org_9", hit)) for _ in range(6)]
     assert [reading.allowed for reading in readings] == [True] * 3 + [False] * 3
-    assert bench.store.asked == 5  # The first refusal reads the change counter.
+    assert bench.store.asked["hit"] == 5  # The first refusal reads the change counter.
     assert run(charge("org_9", Hit(WINDOWS, 1))).allowed
 
 
@@ -119,9 +74,9 @@ def test_w15_named_limits_without_a_plan_are_decided_here_while_the_store_is_awa
 ) -> None:
     """So are those of addresses, and those that a gate inside another one adds."""
     bench = Bench()
-    charge, hit = bench.front.charge, Hit((), 1, named(EXPORT))
+    charge, hit = bench.here.charge, Hit((), 1, named(EXPORT))
     assert run(charge(organization, hit, NOW)).used == (1,)
-    bench.store.away = True
+    bench.store.failures = AWAY
     readings = [run(charge(organization, hit, NOW)) for _ in range(3)]
     assert [(one.allowed, one.used) for one in readings] == [
         (True, (2,)),
@@ -129,7 +84,7 @@ def test_w15_named_limits_without_a_plan_are_decided_here_while_the_store_is_awa
         (False, (3,)),
     ]
     assert run(charge(organization, Hit(WINDOWS, 1), NOW)).used == (1,) * 3
-    bench.store.away = False
+    bench.store.failures = {}
     for _ in range(2):  # Each charges the store for what was admitted here.
         run(charge(organization, hit, NOW))
     assert run(bench.store.charge(organization, Peek((), named(EXPORT)), NOW)).used == (4,)
@@ -141,10 +96,10 @@ def test_named_limits_without_a_plan_keep_what_is_known_of_the_plan_W15() -> Non
     bench = Bench()
     for _ in range(20):  # By any process.
         run(bench.store.charge("org_1", Hit(WINDOWS, 1), NOW))
-    assert not run(bench.front.charge("org_1", Hit(WINDOWS, 1), NOW)).allowed
-    assert run(bench.front.charge("org_1", Hit((), 1, named(EXPORT)), NOW)).allowed
-    bench.store.away = True
-    assert not run(bench.front.charge("org_1", Hit(WINDOWS, 1), NOW)).allowed
+    assert not run(bench.here.charge("org_1", Hit(WINDOWS, 1), NOW)).allowed
+    assert run(bench.here.charge("org_1", Hit((), 1, named(EXPORT)), NOW)).allowed
+    bench.store.failures = AWAY
+    assert not run(bench.here.charge("org_1", Hit(WINDOWS, 1), NOW)).allowed
 
 
 def local(mode: Fallback = "local", fleet: int = 1) -> LocalLimits:
@@ -179,7 +134,7 @@ def test_w15_made_up_names_push_out_no_counts_of_an_organization(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(local_limits, "_ORGANIZATIONS_AT_MOST", 10)
-    limits, store = local(), Counting()
+    limits, store = local(), Faulty()
     assert (decided(limits, 25), decided(limits, 1, EXPORT)) == (20, 0)
     flood(limits)
     assert decided(limits, 5) == 0
@@ -194,18 +149,18 @@ def test_w15_made_up_names_push_out_no_count_of_another_name(
     """Neither of what the process admitted, nor of what the store did before it went away."""
     monkeypatch.setattr(local_limits, "_ORGANIZATIONS_AT_MOST", 10)
     bench, victim, login = Bench(), subject(100), named(EXPORT)
-    bench.store.away = is_away
+    bench.store.failures = AWAY if is_away else {}
     for _ in range(3):
-        assert run(bench.front.charge(victim, Hit((), 1, login), NOW)).allowed
+        assert run(bench.here.charge(victim, Hit((), 1, login), NOW)).allowed
     for number in range(100):
-        run(bench.front.charge(subject(number), Hit((), 1, login), NOW))
-    bench.store.away = True
-    refused = run(bench.front.charge(victim, Hit((), 1, login), NOW))
+        run(bench.here.charge(subject(number), Hit((), 1, login), NOW))
+    bench.store.failures = AWAY
+    refused = run(bench.here.charge(victim, Hit((), 1, login), NOW))
     assert (refused.allowed, refused.used) == (False, (3,))
 
 
 def test_w15_the_latest_answer_of_the_store_limits_a_named_limit_as_well() -> None:
-    limits, store = local(), Counting()
+    limits, store = local(), Faulty()
     reading = run(store.charge("org_1", Hit(WINDOWS, 2, named(EXPORT)), NOW))
     limits.note("org_1", WINDOWS, reading, 2, NOW, named(EXPORT))
     assert decided(limits, 9, EXPORT) == 1
@@ -222,7 +177,7 @@ def test_open_mode_admits_all_and_counts() -> None:
 
 
 def test_a_recovered_store_is_charged_for_each_named_limit_by_itself() -> None:
-    limits, store = local(), Counting()
+    limits, store = local(), Faulty()
     assert decided(limits, 2, *LIMITS) == 2
     assert decided(limits, 1, EXPORT) == 1
     assert decided(limits, 4) == 4
@@ -234,24 +189,41 @@ def test_a_recovered_store_is_charged_for_each_named_limit_by_itself() -> None:
 
 
 def test_a_charge_of_a_named_limit_that_failed_is_kept() -> None:
-    limits, store = local(), Counting()
+    limits, store = local(), Faulty()
     assert decided(limits, 2, EXPORT) == 2
-    store.away = True
+    store.failures = AWAY
     run(limits.flush("org_1", WINDOWS, store.charge, NOW))
-    store.away = False
+    store.failures = {}
     run(limits.flush("org_1", WINDOWS, store.charge, NOW))
     assert run(store.charge("org_1", Peek(WINDOWS, named(EXPORT)), NOW)).used == (2, 2, 2, 2)
 
 
 def test_a_session_is_limited_by_this_process_while_the_store_is_away() -> None:
     bench = Bench()
-    bench.store.away = True
-    readings = [run(bench.front.charge("org_1", Hit(WINDOWS, 1, named(EXPORT)))) for _ in range(5)]
+    bench.store.failures = AWAY
+    readings = [run(bench.here.charge("org_1", Hit(WINDOWS, 1, named(EXPORT)))) for _ in range(5)]
     assert sum(reading.allowed for reading in readings) == 3
 
 
-def test_windows_of_a_limit_alone_leave_the_plan_as_it_is() -> None:
-    store = Counting()
-    alone: tuple[Window, ...] = ()
-    assert run(store.charge("org_1", Hit(alone, 3, named(EXPORT)), NOW)).used == (3,)
-    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (0, 0, 0)
+def test_local_admissions_are_charged_to_their_period_alone_and_told_by_the_charge() -> None:
+    told: list[Event] = []
+    credits = named(Limit("credits", "10/month"))
+    store, limits = MemoryStore(), LocalLimits("local", 1, Events(told.append))
+
+    def decide(at: int) -> Reading:
+        reading = limits.decide("org_1", (), 1, at, limits=credits)
+        assert reading is not None
+        return reading
+
+    for at, times in ((MARCH - DAY, 8), (MARCH - 1, 2)):
+        assert all(decide(at).allowed for _ in range(times))
+    refused = decide(MARCH - 1)
+    assert (refused.allowed, refused.wait) == (False, 1)
+    run(limits.flush("org_1", (), store.charge, MARCH))  # A period later it owes nothing.
+    assert run(store.charge("org_1", Peek((), credits), MARCH - 1)).used == (0,)
+    for _ in range(9):
+        decide(MARCH)
+    run(limits.flush("org_1", (), store.charge, MARCH + DAY))
+    assert run(store.charge("org_1", Peek((), credits), MARCH + DAY)).used == (9,)
+    marks = [event.fields for event in told if event.name == "quota_threshold"]
+    assert [(fields["share"], fields["used"]) for fields in marks] == [(80, 9)]
