@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
 from lockgate.core.ledger import Hit, HitLeased, Ledger, Peek, Reset
@@ -46,6 +47,25 @@ def test_without_the_option_nothing_is_promised_P4() -> None:
     reading, after = Hit(minute(10), 1).apply(ledger, NOW + 20 * SECOND)
     assert not reading.allowed
     assert after == ledger
+
+
+def test_one_key_gets_half_of_all_promises_P4() -> None:
+    ledger = full()
+    for _ in range(30):
+        _, ledger = charge(ledger, "rude", NOW + 20 * SECOND)
+    assert len(ledger.promises) == 5
+    _, ledger = charge(ledger, "polite", NOW + 20 * SECOND)
+    assert ledger.promises[-1].owner == "polite"
+
+
+@pytest.mark.parametrize("cost", [11, 12])
+def test_a_cost_above_the_limit_gets_no_promise(cost: int) -> None:
+    ledger = full()
+    (reading, _), after = HitLeased(minute(10), cost, None, None, "a").apply(
+        ledger, NOW + 20 * SECOND
+    )
+    assert reading.wait == MINUTE
+    assert after.promises == ()
 
 
 def test_promises_are_at_most_256_P4() -> None:

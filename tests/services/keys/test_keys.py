@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from lockgate import Catalogue, Event, Gate, MemoryStore, run
-from lockgate.core.api_keys import ApiKey, KeyDraft, KeyState
-from lockgate.core.digests import Peppers
+from lockgate import Event, run
+from lockgate.core.api_keys import KeyState
 from lockgate.core.key_format import KeyFormat
 from lockgate.core.timestamps import DAY
 from lockgate.errors import (
@@ -19,234 +18,172 @@ from lockgate.errors import (
     NotFound,
     StoreUnavailable,
 )
-from lockgate.events import Events
-from lockgate.services.keys.keys import Keys
-from lockgate.services.keys.rejected_rows import RejectedRows
-from lockgate.services.keys.retention import Retention
-from tests.stores.making import NOW, HandClock
+from lockgate.options import KeyOptions
+from tests.stores.making import NOW
 
+from ..bench import Bench, Hooked
 
-class Bench:
-    """The flow with everything around it in reach."""
-
-    def __init__(
-        self,
-        *,
-        store: MemoryStore | None = None,
-        format: KeyFormat | None = None,
-        cap: int | None = 1000,
-        clocked: bool = True,
-    ) -> None:
-        self.clock = HandClock()
-        self.store = store or MemoryStore()
-        self.told: list[Event] = []
-        self.format = format or KeyFormat("acme", peppers=Peppers([b"a pepper of the tests"]))
-        self.keys = Keys(
-            self.store,
-            self.format,
-            Catalogue.of(),
-            cap,
-            *(clock := self.clock if clocked else None, events := Events(self.told.append)),
-            Retention(self.store, 400, clock, events),
-            RejectedRows(events),
-        )
+PEPPER = b"a pepper of the tests"
 
 
 def test_a_new_key_has_its_fields_and_matches_its_text() -> None:
-    bench = Bench()
-    created = run(bench.keys.create("org_1", "  my key ", ["jobs:*", "jobs:*", "models:read"], 1.5))
-    key = created.key
-    assert (key.organization, key.name, key.scopes) == (
-        "org_1",
-        "my key",
-        ("jobs:*", "models:read"),
+    bench = Bench(peppers=[PEPPER])
+    created = bench.create(
+        name="  my key ", scopes=["jobs:*", "jobs:*", "models:read"], expires_in_days=1.5
     )
+    key, format = created.key, bench.gate.format
+    assert (key.organization, key.name) == ("org_1", "my key")
+    assert key.scopes == ("jobs:*", "models:read")
     assert key.expires_at == NOW + DAY + DAY // 2
     assert key.prefix == created.text[:15]
-    token = bench.format.read([b"Bearer " + created.text.encode()])
+    token = format.read([b"Bearer " + created.text.encode()])
     assert token.matches(key.scheme, key.digest)
-    assert key.scheme == bench.format.peppers.scheme
+    assert key.scheme == format.peppers.scheme
     assert run(bench.store.find(key.handle)) == key
     assert bench.told == [Event("key_created", {"organization": "org_1", "id": key.id})]
+    assert created.text not in f"{created!r} {created} {created!s}"
+    plain = bench.create().key
+    assert (plain.scopes, plain.expires_at) == (("*",), None)
 
 
-def test_a_key_has_all_scopes_and_no_expiry_by_default() -> None:
-    key = run(Bench().keys.create("org_1", "a")).key
-    assert (key.scopes, key.expires_at) == (("*",), None)
-
-
-@pytest.mark.parametrize("organization", ["", "o" * 129, 7, None])
-def test_an_organization_id_is_a_text_of_1_to_128_characters(organization: Any) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        run(Bench().keys.create(organization, "a"))
-    assert [problem.field for problem in caught.value.problems] == ["organization"]
-    assert "128" in caught.value.problems[0].message
-
-
-def test_scopes_given_as_text_are_refused_with_the_remedy() -> None:
-    with pytest.raises(InvalidRequest, match=r"scopes: Use a list of scopes: \['jobs:read'\]"):
-        run(Bench().keys.create("org_1", "a", "jobs:read"))
-
-
-def test_every_bad_argument_is_named_at_once() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "fields", "said"),
+    [
+        *(((id, "a"), ["organization"], "128") for id in ("", "o" * 129, 7, None)),
+        (("org_1", "a", "jobs:read"), ["scopes"], "Use a list of scopes: ['jobs:read']"),
+        (
+            ("", "", ["no:such"], -1),
+            ["organization", "name", "scopes", "expires_in_days"],
+            "expires_in_days, name, organization, scopes",
+        ),
+    ],
+    ids=str,
+)
+def test_every_bad_argument_is_named_at_once(arguments: Any, fields: list[str], said: str) -> None:
     bench = Bench()
     with pytest.raises(InvalidRequest) as caught:
-        run(bench.keys.create("", "", ["no:such"], -1))
-    fields = [problem.field for problem in caught.value.problems]
-    assert fields == ["organization", "name", "scopes", "expires_in_days"]
-    assert "expires_in_days, name, organization, scopes" in str(caught.value)
-    assert run(bench.store.list("", 100)) == []
+        run(bench.gate.keys.create(*arguments))
+    assert [problem.field for problem in caught.value.problems] == fields
+    assert said in str(caught.value)
+    assert not run(bench.store.scan(None, 100)).keys
     assert bench.told == []
 
 
-def test_a_key_over_the_cap_is_refused_until_one_is_revoked() -> None:
-    bench = Bench(cap=2)
-    first = run(bench.keys.create("org_1", "a"))
-    run(bench.keys.create("org_1", "b"))
+def test_a_key_over_the_cap_is_refused_until_one_is_revoked_K8() -> None:
+    bench = Bench(key_options=KeyOptions(cap=2))
+    first, _ = bench.create(), bench.create()
     with pytest.raises(KeyLimitReached, match="2 live API keys"):
-        run(bench.keys.create("org_1", "c"))
+        bench.create()
     assert len(bench.told) == 2
-    run(bench.keys.revoke("org_1", first.key.id))
-    run(bench.keys.create("org_1", "c"))
+    run(bench.gate.keys.revoke("org_1", first.key.id))
+    bench.create()
 
 
-def drawing(*handles: str) -> KeyFormat:
-    """A key format with given handles, and with equal random parts."""
-    drawn: Iterator[str] = iter(handles)
-    return KeyFormat("acme", draw=lambda length: next(drawn) if length == 8 else "r" * length)
-
-
-def test_a_handle_that_is_taken_is_drawn_again() -> None:
-    bench = Bench(format=drawing("aaaaaaaa", "aaaaaaaa", "aaaaaaaa", "bbbbbbbb"))
-    first = run(bench.keys.create("org_1", "a"))
-    second = run(bench.keys.create("org_2", "b"))
+def test_a_handle_that_is_taken_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: Iterator[str] = iter(["aaaaaaaa", "aaaaaaaa", "aaaaaaaa", "bbbbbbbb"])
+    format = KeyFormat("acme", draw=lambda length: next(drawn) if length == 8 else "r" * length)
+    bench = Bench()
+    monkeypatch.setattr(bench.gate.format, "generate", format.generate)
+    first, second = bench.create(), bench.create("org_2")
     assert (first.key.handle, second.key.handle) == ("aaaaaaaa", "bbbbbbbb")
     assert second.text.startswith("acme_live_bbbbbbbb_")
     assert run(bench.store.find("aaaaaaaa")) == first.key
-    assert first.key.id != second.key.id
-    assert [event.name for event in bench.told] == ["key_created"] * 2
+    assert bench.names == ["key_created"] * 2
+    assert len(run(bench.gate.changes.list("org_2")).changes) == 1
 
 
-class GoneOn(BaseException):
-    """It would have gone on for ever."""
+def test_a_draw_that_never_finds_a_free_handle_ends() -> None:
+    """In a store, or with a draw, that is broken."""
 
-
-class AlwaysTaken(MemoryStore):
-    """A store that never finds a handle free: broken, or the draw is."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inserts = 0
-
-    async def insert(
-        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
-    ) -> ApiKey:
-        self.inserts += 1
-        if self.inserts > 1000:
-            raise GoneOn
+    async def taken(*_: object, **__: object) -> None:
+        asked.append("insert")
+        assert len(asked) < 1000
         raise HandleTaken
+
+    bench, asked = Bench(Hooked().on("insert", taken)), list[str]()
+    with pytest.raises(StoreUnavailable):
+        bench.create()
 
 
 def test_a_key_with_a_given_handle_is_created_once_with_a_random_secret() -> None:
     bench = Bench()
-    first = run(bench.keys.create("org_1", "once", handle="Handle01"))
+    first = bench.create(handle="Handle01")
     assert first.key.handle == "Handle01" and first.text.startswith("acme_live_Handle01_")
     with pytest.raises(HandleTaken):
-        run(bench.keys.create("org_1", "once", handle="Handle01"))
-    assert first.text != run(Bench().keys.create("org_1", "once", handle="Handle01")).text
-    assert len(run(bench.keys.list("org_1")).keys) == 1
+        bench.create(handle="Handle01")
+    assert first.text != Bench().create(handle="Handle01").text
+    assert len(run(bench.gate.keys.list("org_1")).keys) == 1
     for wrong in ("", "short", "Handle012", "Handle-1", "Händle01", "Handle01\n"):
         with pytest.raises(InvalidRequest):
-            run(bench.keys.create("org_1", "wrong", handle=wrong))
-
-
-def test_a_draw_that_never_finds_a_free_handle_ends() -> None:
-    bench = Bench(store=AlwaysTaken())
-    with pytest.raises(StoreUnavailable):
-        run(bench.keys.create("org_1", "a"))
-
-
-def test_a_list_of_a_state_takes_its_name_and_refuses_another() -> None:
-    gate = Gate(MemoryStore(), brand="acme")
-    first, second = (run(gate.keys.create("org_1", name)).key for name in ("one", "two"))
-    run(gate.keys.revoke("org_1", first.id))
-    for state in ("active", KeyState.ACTIVE):
-        assert [key.id for key in run(gate.keys.list("org_1", state=state)).keys] == [second.id]
-    with pytest.raises(InvalidRequest) as refused:
-        run(gate.keys.list("org_1", state=cast(Any, "live")))
-    assert [problem.field for problem in refused.value.problems] == ["state"]
+            bench.create(handle=wrong)
 
 
 def test_list_get_and_revoke() -> None:
     bench = Bench()
-    first = run(bench.keys.create("org_1", "a")).key
+    keys = bench.gate.keys
+    first = bench.create().key
     bench.clock.now += 1000
-    second = run(bench.keys.create("org_1", "b")).key
-    run(bench.keys.create("org_2", "c"))
-    assert run(bench.keys.list("org_1")).keys == [second, first]
-    assert run(bench.keys.get("org_1", first.id)) == first
+    second = bench.create().key
+    bench.create("org_2")
+    assert run(keys.list("org_1")).keys == [second, first]
+    assert run(keys.get("org_1", first.id)) == first
     bench.told.clear()
-    revoked = run(bench.keys.revoke("org_1", first.id))
+    revoked = run(keys.revoke("org_1", first.id))
     assert revoked.revoked_at == bench.clock.now
     bench.clock.now += 1
-    assert run(bench.keys.revoke("org_1", first.id)) == revoked
+    assert run(keys.revoke("org_1", first.id)) == revoked
     assert bench.told[0] == Event("key_revoked", {"organization": "org_1", "id": first.id})
+    states: Any = ["active", KeyState.ACTIVE, "live"]
+    for state in states[:2]:
+        assert run(keys.list("org_1", state=state)).keys == [second]
+    with pytest.raises(InvalidRequest) as refused:
+        run(keys.list("org_1", state=states[2]))
+    assert [problem.field for problem in refused.value.problems] == ["state"]
 
 
 def test_k6_another_organizations_key_is_not_found() -> None:
     bench = Bench()
-    key = run(bench.keys.create("org_1", "a")).key
+    keys, key = bench.gate.keys, bench.create().key
     bench.told.clear()
-    for flow in (bench.keys.get, bench.keys.revoke, bench.keys.update, bench.keys.rotate):
+    for flow in (keys.get, keys.revoke, keys.update, keys.rotate):
         for id in (key.id, "no such id"):
             with pytest.raises(NotFound) as caught:
                 run(flow("org_2", id))
             assert str(caught.value) == NotFound.default_message
     assert bench.told == []
-    assert run(bench.keys.get("org_1", key.id)).revoked_at is None
+    assert run(keys.get("org_1", key.id)).revoked_at is None
 
 
-def test_the_census_uses_the_clock_of_the_gate() -> None:
+def test_now_and_the_census_use_the_clock_of_the_gate_or_of_the_store() -> None:
     """Or keys that are live by that clock are not counted before their pepper is dropped (K9)."""
     bench = Bench()
-    run(bench.keys.create("org_1", "for a day", expires_in_days=1))
-    run(bench.keys.create("org_1", "for ever"))
-    scheme = bench.format.peppers.scheme
-    assert run(bench.keys.census()) == {scheme: 2}
+    assert run(bench.gate.keys.now()) == NOW
+    bench.create(expires_in_days=1)
+    bench.create()
+    assert run(bench.gate.keys.census()) == {"sha256": 2}
     bench.clock.now += DAY
-    assert run(bench.keys.census()) == {scheme: 1}
+    assert run(bench.gate.keys.census()) == {"sha256": 1}
+    store = Hooked(lambda: 42)
+    assert run(Bench(store, clock=None).gate.keys.now()) == 42
 
 
-def test_now_is_the_clocks_or_the_stores() -> None:
-    assert run(Bench().keys.now()) == NOW
-    store = MemoryStore(lambda: 42)
-    assert run(Bench(store=store, clocked=False).keys.now()) == 42
-
-
-class Broken(MemoryStore):
-    """Fails at whatever it is asked."""
-
-    def __getattribute__(self, name: str) -> object:
-        if name in {"insert", "list", "get", "revoke_if_live", "census", "now"}:
-
-            async def fail(*_: object, **__: object) -> object:
-                raise OSError("password=hunter2")
-
-            return fail
-        return super().__getattribute__(name)
-
-
-def test_a_store_that_fails_is_503_and_reported_by_its_type() -> None:
-    for number, flow in enumerate(["create", "list", "get", "revoke", "census", "now"]):
-        bench = Bench(store=Broken(), clocked=False)
-        arguments = [("org_1", "name"), ("org_1",), ("org_1", "id"), ("org_1", "id"), (), ()]
-        with pytest.raises(StoreUnavailable) as caught:
-            run(getattr(bench.keys, flow)(*arguments[number]))
-        assert "hunter2" not in str(caught.value)
-        assert bench.told == [Event("store_failed", {"error": "OSError"})]
-
-
-def test_a_created_key_is_not_in_its_representation() -> None:
-    created = run(Bench().keys.create("org_1", "a"))
-    assert created.text not in repr(created)
-    assert created.text not in f"{created} {created!s}"
+@pytest.mark.parametrize(
+    ("flow", "arguments"),
+    [
+        ("create", ("org_1", "name")),
+        ("list", ("org_1",)),
+        ("get", ("org_1", "id")),
+        ("revoke", ("org_1", "id")),
+        ("census", ()),
+        ("now", ()),
+    ],
+)
+def test_a_store_that_fails_is_503_and_reported_by_its_type(
+    flow: str, arguments: tuple[str, ...]
+) -> None:
+    store = Hooked().failing("insert", "list", "get", "revoke_if_live", "census", "now")
+    bench = Bench(store, clock=None)
+    with pytest.raises(StoreUnavailable) as caught:
+        run(getattr(bench.gate.keys, flow)(*arguments))
+    assert "hunter2" not in str(caught.value)
+    assert bench.told == [Event("store_failed", {"error": "OSError"})]

@@ -16,42 +16,39 @@ from lockgate.options import KeyOptions
 from lockgate.services.accounts.acting_organization import acting
 from lockgate.services.keys.new_keys import CreatedKey
 from lockgate.sessions import Session
-from tests.gates import flat_gate
 
 from ..accounts.accounting import ADDRESS, EMAIL, Office, person
+from ..bench import Bench, Hooked
 
 OLD, NEW = b"an older pepper of the tests", b"a newer pepper of the tests"
 
 
-class Service:
+class Service(Bench):
     """A gate on a store that others may have had before."""
 
-    def __init__(self, store: MemoryStore, *peppers: bytes, **options: Any) -> None:
-        self.told: list[Event] = []
-        self.store = store
-        observer = self.told.append
-        self.gate = flat_gate(store, brand="acme", peppers=peppers, observer=observer, **options)
+    def __init__(self, store: Any, *peppers: bytes, **options: Any) -> None:
+        super().__init__(store, peppers=peppers, clock=None, **options)
 
-    def create(self) -> CreatedKey:
-        return run(self.gate.keys.create("org_1", "a"))
-
-    def admit(self, text: str) -> ApiKey:
-        key = run(self.gate.authenticate(text)).key
+    def key(self, text: str) -> ApiKey:
+        key = self.admit(text).key
         assert key is not None
         return key
 
-    def refuses(self, text: str) -> str:
+    def reason(self, text: str) -> str:
         """Return the reason why a key is refused, which is reported once."""
         for _ in range(3):
-            with pytest.raises(KeyNotFound):
-                self.admit(text)
+            self.refuses(KeyNotFound, text)
         told = [event for event in self.told if event.name == "key_row_rejected"]
         assert len(told) == 1
         assert text not in str(told) and text[18:] not in str(told)
         return str(told[0].fields["reason"])
 
-    def names(self) -> list[str]:
-        return [event.name for event in self.told]
+
+def without_seal(store: MemoryStore, created: CreatedKey) -> None:
+    """Write the row as a version without seals left it."""
+    key = run(store.find(created.key.handle))
+    assert key is not None
+    assert run(store.rehash_if(key.handle, key.kept, key.kept._replace(seal=None)))
 
 
 @pytest.fixture
@@ -59,16 +56,39 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
-def test_a_plain_digest_is_refused_beside_peppers(
-    store: MemoryStore, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("before", "unsealed", "reason", "remedy"),
+    [
+        ((), False, "plain_digest", "accept_plain=True"),
+        ((OLD,), False, "unknown_pepper", "peppers=[...]"),
+        ((NEW,), True, "unsealed", "accept_unsealed=True"),
+    ],
+    ids=str,
+)
+def test_a_row_that_is_not_believed_is_refused_and_told_once_with_the_remedy_K1(
+    store: MemoryStore,
+    caplog: pytest.LogCaptureFixture,
+    before: tuple[bytes, ...],
+    unsealed: bool,
+    reason: str,
+    remedy: str,
 ) -> None:
-    created = Service(store).create()
+    earlier = Service(store, *before)
+    created = earlier.create()
+    if unsealed:
+        without_seal(store, created)
     service = Service(store, NEW)
-    assert service.refuses(created.text) == "plain_digest"
-    (line,) = [r for r in caplog.records if r.levelno == logging.ERROR]
-    said = line.getMessage()
-    assert "accept_plain=True" in said and created.key.id in said and "org_1" in said
-    assert created.text not in said
+    assert service.reason(created.text) == reason
+    assert remedy in str(service.told[0].fields["remedy"])
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert remedy in line and created.text not in line
+    if reason == "unknown_pepper":
+        assert service.told[0].fields["scheme"] == created.key.scheme
+        service.refuses(KeyNotFound, earlier.create().text)  # Of the same pepper: it was told.
+        assert service.names.count("key_row_rejected") == 1
+    else:
+        assert created.key.id in line and "org_1" in line
+    assert run(service.gate.keys.census()).get("unsealed", 0) == unsealed
 
 
 def test_a_wrong_secret_does_not_report_a_plain_row(store: MemoryStore) -> None:
@@ -76,8 +96,7 @@ def test_a_wrong_secret_does_not_report_a_plain_row(store: MemoryStore) -> None:
     created, other = Service(store).create(), Service(MemoryStore()).create()
     service = Service(store, NEW)
     body = other.text[:-6].replace(other.key.handle, created.key.handle)
-    with pytest.raises(KeyNotFound):
-        run(service.gate.authenticate(body + checksum(body.encode()).decode()))
+    service.refuses(KeyNotFound, body + checksum(body.encode()).decode())
     assert service.told == []
 
 
@@ -89,25 +108,12 @@ def test_accept_plain_admits_plain_keys_and_logs_warnings(
     assert "accept_plain=True" in caplog.text
     assert caplog.records[-1].levelno == logging.WARNING
     caplog.clear()
-    assert service.admit(created.text).seal is not None
-    assert service.names() == ["plain_key_used", "key_rehashed"]
+    assert service.key(created.text).seal is not None
+    assert service.names == ["plain_key_used", "key_rehashed"]
     assert [r.levelno for r in caplog.records if "plain_key_used" in r.message] == [logging.WARNING]
     closed = Service(store, NEW)
-    assert closed.admit(created.text).organization == "org_1"
+    assert closed.key(created.text).organization == "org_1"
     assert closed.told == []
-
-
-def test_a_pepper_that_is_missing_is_named(store: MemoryStore) -> None:
-    before = Service(store, OLD)
-    created = before.create()
-    service = Service(store, NEW)
-    assert service.refuses(created.text) == "unknown_pepper"
-    assert service.told[0].fields["scheme"] == before.gate.format.peppers.scheme
-    assert "peppers=[...]" in str(service.told[0].fields["remedy"])
-    other = before.create()  # Of the same pepper: it was told.
-    with pytest.raises(KeyNotFound):
-        service.admit(other.text)
-    assert service.names().count("key_row_rejected") == 1
 
 
 @pytest.mark.parametrize(
@@ -127,65 +133,40 @@ def test_a_gate_without_peppers_warns_unless_its_store_is_memory(
 # --- rows from before -----------------------------------------------------------------------
 
 
-def unsealed(store: MemoryStore, created: CreatedKey) -> None:
-    """The row as a version without seals left it."""
-    key = run(store.find(created.key.handle))
-    assert key is not None
-    assert run(store.rehash_if(key.handle, key.kept, key.kept._replace(seal=None)))
-
-
-def test_a_row_without_a_seal_is_refused_unless_that_is_asked_for(store: MemoryStore) -> None:
-    created = Service(store, NEW).create()
-    unsealed(store, created)
-    service = Service(store, NEW)
-    assert service.refuses(created.text) == "unsealed"
-    assert "accept_unsealed=True" in str(service.told[0].fields["remedy"])
-    assert run(service.gate.keys.census())["unsealed"] == 1
-
-
-def test_k9_a_row_without_a_seal_is_sealed_when_it_is_used(
+def test_k9_rows_without_a_seal_are_sealed_when_they_are_used_and_by_one_call(
     store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    created = Service(store, NEW).create()
-    unsealed(store, created)
+    service = Service(store, NEW)
+    created = [service.create() for _ in range(6)]
+    for one in created[:4]:
+        without_seal(store, one)
     moving = Service(store, NEW, key_options=KeyOptions(accept_unsealed=True))
     assert "accept_unsealed=True" in caplog.text
-    assert moving.admit(created.text).seal == created.key.seal
-    assert moving.names() == ["key_sealed"]
-    moving.admit(created.text)
-    assert moving.names() == ["key_sealed"]
-    assert Service(store, NEW).admit(created.text).organization == "org_1"
-
-
-def test_k9_rows_without_a_seal_are_sealed_by_one_call(store: MemoryStore) -> None:
-    service = Service(store, NEW)
-    created = [service.create() for _ in range(5)]
-    for one in created[:3]:
-        unsealed(store, one)
+    for _ in range(2):
+        assert moving.key(created[0].text).seal == created[0].key.seal
+        assert moving.names == ["key_sealed"]
     assert run(service.gate.keys.seal()) == (0, 3)
-    moving = Service(store, NEW, key_options=KeyOptions(accept_unsealed=True))
     assert run(moving.gate.keys.seal(at_once=1)) == (3, 0)
     assert moving.told[-1] == Event("rows_sealed", {"sealed": 3, "refused": 0})
     assert run(moving.gate.keys.seal()) == (0, 0)
     for one in created:
-        assert Service(store, NEW).admit(one.text).id == one.key.id
-    assert run(service.gate.keys.census()) == {service.gate.format.peppers.scheme: 5}
+        assert Service(store, NEW).key(one.text).id == one.key.id
+    assert run(service.gate.keys.census()) == {service.gate.format.peppers.scheme: 6}
 
 
 def test_k9_a_pepper_that_rotates_reseals_on_use_and_by_one_call(store: MemoryStore) -> None:
     created = [Service(store, OLD).create() for _ in range(2)]
     both = Service(store, NEW, OLD)
-    moved = both.admit(created[0].text)
+    moved = both.key(created[0].text)
     assert moved.seal is not None and moved.seal.startswith(both.gate.format.peppers.newest)
     assert run(both.gate.keys.seal()) == (1, 0)
     peppers = both.gate.format.peppers
-    old = Service(MemoryStore(), OLD).gate.format.peppers.scheme
-    census = {peppers.scheme: 1, old: 1, f"seal:{peppers.newest}": 1}
+    census = {peppers.scheme: 1, created[1].key.scheme: 1, f"seal:{peppers.newest}": 1}
     assert run(both.gate.keys.census()) == census
     # The digest of the other is still of the old pepper: it is moved with its text only.
-    assert Service(store, NEW).refuses(created[1].text) == "unknown_pepper"
-    both.admit(created[1].text)
-    assert Service(store, NEW).admit(created[1].text).id == created[1].key.id
+    assert Service(store, NEW).reason(created[1].text) == "unknown_pepper"
+    both.key(created[1].text)
+    assert Service(store, NEW).key(created[1].text).id == created[1].key.id
 
 
 def test_a_forged_row_is_not_sealed(store: MemoryStore) -> None:
@@ -194,15 +175,12 @@ def test_a_forged_row_is_not_sealed(store: MemoryStore) -> None:
     row = store._rows[created.key.handle]
     store._rows[created.key.handle] = (*row[:2], "org_2", *row[3:])
     assert run(service.gate.keys.seal()) == (0, 1)
-    assert service.refuses(created.text) == "wrong_seal"
+    assert service.reason(created.text) == "wrong_seal"
 
 
 def test_sealing_without_a_pepper_is_a_mistake(store: MemoryStore) -> None:
     with pytest.raises(ConfigurationError, match="pepper"):
         run(Service(store).gate.keys.seal())
-    created = Service(store).create()
-    assert created.key.seal is None
-    assert run(Service(store).gate.keys.census()) == {"sha256": 1}
 
 
 def test_a_row_is_verified_once_in_a_process(
@@ -219,7 +197,7 @@ def test_a_row_is_verified_once_in_a_process(
 
     monkeypatch.setattr(peppers, "verify", counting)
     for _ in range(5):
-        service.admit(created.text)
+        service.key(created.text)
     assert seals == [created.key.seal]
 
 
@@ -302,21 +280,18 @@ def test_k9_a_claim_is_sealed_and_outlives_a_rotation() -> None:
 
 
 def test_a_claim_wins_although_the_token_moves_to_another_pepper_meanwhile() -> None:
-    class Moving(MemoryStore):
-        moves: Any = None
-
-        async def claim_if_unclaimed(self, *args: Any, **options: Any) -> Any:
-            if self.moves is not None:
-                move, self.moves = self.moves, None
-                move()
-            return await super().claim_if_unclaimed(*args, **options)
-
-    store = Moving()
+    store, moves = Hooked(), [True]
     before = Office(store, peppers=(OLD,))
     made = before.register(EMAIL)
     office = Office(store, peppers=(NEW, OLD), clock=before.clock)
-    token = made.dashboard_token
-    store.moves = lambda: run(office.accounts.agents.sign_in(token, address=ADDRESS))
+
+    async def moving(asked: Any, *arguments: Any, **options: Any) -> Any:
+        if moves:
+            moves.clear()
+            await office.accounts.agents.sign_in(made.dashboard_token, address=ADDRESS)
+        return await asked(*arguments, **options)
+
+    store.on("claim_if_unclaimed", moving)
     claimed = run(office.accounts.claims.claim(person(), made.account.organization))
     assert claimed.account.claimed_by == "ada"
     assert acts(office, person(), None).organization
@@ -325,27 +300,16 @@ def test_a_claim_wins_although_the_token_moves_to_another_pepper_meanwhile() -> 
 # --- limits of seals against a database writer ----------------------------------------------------
 
 
-def put_back(store: MemoryStore, key: ApiKey) -> None:
-    """Write an older row of a key, behind lockgate's back."""
-    store._keys.rows[key.handle] = key[:13]
-
-
-def test_a_writer_can_restore_an_older_row_of_the_same_key(store: MemoryStore) -> None:
+def test_a_writer_can_restore_older_rows_delete_rows_and_raise_plans(store: MemoryStore) -> None:
     service = Service(store, NEW)
-    created = service.create()
-    run(service.gate.keys.revoke("org_1", created.key.id))
-    put_back(store, created.key)
-    assert Service(store, NEW).admit(created.text).revoked_at is None
-
-
-def test_a_writer_can_delete_rows_and_raise_plans(store: MemoryStore) -> None:
-    service = Service(store, NEW)
-    created = service.create()
+    created, revoked = service.create(), service.create()
+    run(service.gate.keys.revoke("org_1", revoked.key.id))
+    store._keys.rows[revoked.key.handle] = revoked.key[:13]
+    assert Service(store, NEW).key(revoked.text).revoked_at is None
     run(service.gate.organizations.place("org_1", "creator"))
-    assert run(service.gate.authenticate(created.text)).plan.name == "creator"
+    assert service.admit(created.text).plan.name == "creator"
     del store._keys.rows[created.key.handle]
-    with pytest.raises(KeyNotFound):
-        run(service.gate.authenticate(created.text))
+    service.refuses(KeyNotFound, created.text)
 
 
 def test_a_writer_makes_keys_where_there_is_no_pepper_or_the_pepper_is_known(
@@ -355,4 +319,4 @@ def test_a_writer_makes_keys_where_there_is_no_pepper_or_the_pepper_is_known(
         theirs = Service(MemoryStore(), *peppers)
         made = theirs.create()
         run(store.insert(KeyDraft(*made.key[:9], made.key.expires_at), None))
-        assert Service(store, *peppers).admit(made.text).id == made.key.id
+        assert Service(store, *peppers).key(made.text).id == made.key.id
