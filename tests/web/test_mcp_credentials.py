@@ -8,7 +8,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import MCPServer
 from pydantic import AnyHttpUrl
 
-from lockgate import Gate, Registration, Rule, run
+from lockgate import Gate, Rule, run
 from lockgate.errors import MissingAuth
 from lockgate.mcp import KeyVerifier, caller, principal, protect, requires
 from lockgate.options import WebOptions
@@ -81,23 +81,7 @@ async def test_the_cookie_of_a_browser_calls_nothing(kind: str) -> None:
     assert service.ran == []
 
 
-@both_servers
-async def test_an_agent_that_registered_itself_calls_tools(kind: str) -> None:
-    sessions = SignedCookie(["a session secret of the tests"])
-    registration = Registration(session_secrets=["a session secret of the tests"])
-    web = WebOptions(public_url="https://api.example")
-    gate = gate_of(sessions=sessions, features=[registration], web_options=web)
-    assert gate.accounts is not None
-    service = Service(kind, gate)
-    made = await gate.accounts.register("agent", "ada@example.com", address="192.0.2.1")
-    async with service.running():
-        headers, body = named("tools/call", "search"), call("search", query="x")
-        response = await service.post(body, made.api_key, headers)
-        assert f"x for {made.account.organization}" in response.text
-
-
 async def test_the_sdks_own_authentication_takes_keys() -> None:
-    gate = gate_of()
     auth = AuthSettings(
         issuer_url=AnyHttpUrl("https://idp.example"),
         resource_server_url=AnyHttpUrl("https://api.example/mcp"),
@@ -105,6 +89,7 @@ async def test_the_sdks_own_authentication_takes_keys() -> None:
         validate_token_resource=False,
     )
     for guarded in (True, False):
+        gate = gate_of()
         server = MCPServer("auth", auth=auth, token_verifier=KeyVerifier(gate))
 
         @server.tool()
@@ -117,7 +102,7 @@ async def test_the_sdks_own_authentication_takes_keys() -> None:
 
         if guarded:
             protect(server, gate)
-        service = Service("sdk")
+        service = Service("sdk", gate)
         service.app = server.streamable_http_app()
         good = run(gate.keys.create("org_1", "good", scopes=("search:*",)))
         weak = key_of(gate, "notes:read")
@@ -125,27 +110,7 @@ async def test_the_sdks_own_authentication_takes_keys() -> None:
             headers = named("tools/call", "who")
             response = await service.post(call("who"), good.text, headers)
             assert f"{good.key.id} of org_1" in response.text
+            assert await service.used(good.text) == 1  # The verifier behind a gate charges nothing.
             assert (await service.post(call("who"), weak, headers)).status_code == 403
             assert (await service.post(call("who"), "nonsense", headers)).status_code == 401
             assert (await service.post(call("who"), None, headers)).status_code == 401
-
-
-async def test_a_verifier_behind_the_gate_charges_nothing_more() -> None:
-    gate = gate_of()
-    server = MCPServer(
-        "auth",
-        auth=AuthSettings(
-            issuer_url=AnyHttpUrl("https://idp.example"),
-            resource_server_url=AnyHttpUrl("https://api.example/mcp"),
-            validate_token_resource=False,
-        ),
-        token_verifier=KeyVerifier(gate),
-    )
-    server.tool("one")(lambda: "x")
-    protect(server, gate)
-    service = Service("sdk", gate)
-    service.app = server.streamable_http_app()
-    key = key_of(gate)
-    async with service.running():
-        await service.post(call("one"), key, named("tools/call", "one"))
-        assert await service.used(key) == 1

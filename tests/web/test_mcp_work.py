@@ -3,14 +3,13 @@
 import asyncio
 import json
 import socket
-import time
-from collections.abc import Callable
 
 import pytest
 
 from lockgate import ConfigurationError, Limit, Rule, run
 from lockgate.errors import Refusal
 from lockgate.mcp import caller, hold, principal, requires
+from tests.patience import until
 
 from .mcp_service import ACCEPT, SERVERS, Service, call, error_of, gate_of, key_of, message, named
 from .serving import served
@@ -43,14 +42,6 @@ def waiting(service: Service) -> None:
             return await wait()
 
 
-def until(condition: Callable[[], bool]) -> None:
-    for _ in range(6_000):
-        if condition():
-            return
-        time.sleep(0.01)
-    pytest.fail("It did not happen within a minute.")
-
-
 def begun(service: Service, address: tuple[str, int], key: str, body: object, **more: str) -> None:
     """Send a call, wait until the tool has begun, and go away."""
     content = json.dumps(body).encode()
@@ -74,11 +65,12 @@ async def free(service: Service, owners: list[str]) -> None:
 
 
 @both_servers
-@pytest.mark.parametrize("modern", [True, False])
-@pytest.mark.parametrize("json_response", [True, False])
-@pytest.mark.parametrize("tool", ["render", "complete"])
+@pytest.mark.parametrize(
+    ("tool", "modern", "json_response"),
+    [("render", True, True), ("complete", False, True), ("complete", True, False)],
+)
 def test_a_client_that_goes_away_ends_the_tool_its_slot_and_its_hold(
-    kind: str, modern: bool, json_response: bool, tool: str
+    kind: str, tool: str, modern: bool, json_response: bool
 ) -> None:
     options = {"json_response": json_response, "stateless_http": True}
     service = Service(kind, gate_of(), add=waiting, app=options)
@@ -119,24 +111,6 @@ async def test_a_call_without_a_free_slot_is_429(kind: str) -> None:
         response = await service.post([message("ping", modern=False), *batch], key)
         assert response.status_code == 400
     assert service.ran == ["echo"]
-
-
-@both_servers
-async def test_a_hold_settles_what_a_tool_used(kind: str) -> None:
-    def add(service: Service) -> None:
-        @service.tool()
-        async def complete(tokens: int) -> str:
-            async with hold({TOKENS: 60}) as held:
-                held.used(tokens)
-            return caller().organization
-
-    service = Service(kind, add=add)
-    key = key_of(service.gate)
-    async with service.running():
-        headers = named("tools/call", "complete")
-        for tokens, status in ((40, 200), (5, 200), (0, 429)):
-            response = await service.post(call("complete", tokens=tokens), key, headers)
-            assert ("error" in response.json()) is (status == 429), response.text
 
 
 def test_outside_of_a_call_there_is_no_caller() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -61,17 +62,10 @@ class Desk:
     async def sign_in(self, token: str) -> str:
         answer = await ask(self.app, "POST", SIGN_IN, json_body={"dashboard_token": token})
         assert answer.status == 200, answer.body
-        cookie: str = header(answer, "set-cookie")
-        return cookie.partition("=")[2].partition(";")[0]
+        return answer.one("set-cookie").partition("=")[2].partition(";")[0]
 
     def names(self) -> list[str]:
         return [event.name for event in self.told]
-
-
-def header(answer: Answer, name: str) -> str:
-    values = [v.decode() for k, v in answer.start["headers"] if k == name.encode()]
-    assert len(values) == 1
-    return str(values[0])
 
 
 def person(user: str = "ada", email: str | None = "ada@example.com", **more: Any) -> str:
@@ -81,36 +75,27 @@ def person(user: str = "ada", email: str | None = "ada@example.com", **more: Any
 # --- bot-register ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mounted", ["behind", "alone"])
-async def test_spec_4_5_registering(mounted: str) -> None:
+async def test_spec_4_5_registering_behind_a_middleware_and_alone() -> None:
     desk = Desk()
-    app = desk.app if mounted == "behind" else desk.alone
-    answer = await ask(app, "POST", REGISTER, json_body=BODY)
-    assert answer.status == 201
-    made = answer.json()
-    assert made.keys() == {"api_key", "dashboard_token", "dashboard_url", "billing_url"}
-    assert header(answer, "cache-control") == "no-store"
-    assert header(answer, "x-ratelimit-limit") == "1000"
-    assert (await ask(app, "GET", KEYS, key=made["api_key"])).status == 200
-    assert (await ask(app, "GET", KEYS, key=made["dashboard_token"])).status == 401
+    for app in (desk.app, desk.alone):
+        answer = await ask(app, "POST", REGISTER, json_body=BODY)
+        assert answer.status == 201
+        made = answer.json()
+        assert made.keys() == {"api_key", "dashboard_token", "dashboard_url", "billing_url"}
+        assert (answer.one("cache-control"), answer.rate[0]) == ("no-store", 1000)
+        assert (await ask(app, "GET", KEYS, key=made["api_key"])).status == 200
+        assert (await ask(app, "GET", KEYS, key=made["dashboard_token"])).status == 401
 
 
 @pytest.mark.parametrize(
     ("change", "fields"),
     [
         ({"agent_name": ""}, ["agent_name"]),
-        ({"agent_name": None}, ["agent_name"]),
         ({"agent_name": "a\ud800"}, ["agent_name"]),
         ({"billing_email": "ada@example.com\r\nBcc: eve@example.com"}, ["billing_email"]),
-        ({"billing_email": "a" * 320 + "@example.com"}, ["billing_email"]),
-        ({"billing_email": ["ada@example.com"]}, ["billing_email"]),
-        ({"account_type": "robot"}, ["account_type"]),
         ({"account_type": None}, ["account_type"]),
         ({"account_type": "company"}, ["company_name"]),
-        ({"account_type": "company", "company_name": ""}, ["company_name"]),
-        ({"company_name": "Ada & Co"}, ["company_name"]),
         ({"agentName": "x"}, ["agentName"]),
-        ({"plan": "enterprise"}, ["plan"]),
         ({"agent_name": 1, "billing_email": "x", "x": 1}, ["agent_name", "billing_email", "x"]),
     ],
 )
@@ -125,25 +110,42 @@ async def test_g3_bad_input_is_refused_by_field_and_registers_no_account(
     await desk.register()
 
 
+TOKEN = {"dashboard_token": "x"}
+ID = {"organizationId": "x"}
+
+
 @pytest.mark.parametrize(
-    ("body", "kind", "status"),
+    ("path", "body", "status"),
     [
-        (b"", "application/json", 400),
-        (b"{", "application/json", 400),
-        (b"[]", "application/json", 400),
-        (b'{"agent_name": "a", "agent_name": "b"}', "application/json", 400),
-        (b"\xff", "application/json", 400),
-        (b"agent_name=a", "application/x-www-form-urlencoded", 415),
-        (b"{}", "text/plain", 415),
-        (b" " * 65_537, "application/json", 413),
+        (REGISTER, b'{"agent_name": "a", "agent_name": "b"}', 400),
+        (REGISTER, {**BODY, "proof": "x"}, 400),  # The service has no function that reads it.
+        (SIGN_IN, b"", 400),
+        (SIGN_IN, {}, 400),
+        (SIGN_IN, {**TOKEN, "y": 1}, 400),
+        (SIGN_IN, {"dashboard_token": 1}, 400),
+        (SIGN_IN, TOKEN, 401),
+        (CLAIM, {}, 400),
+        (CLAIM, {"organizationId": 1}, 400),
+        (CLAIM, {**ID, "revokeKeys": "yes"}, 400),
+        (CLAIM, {**ID, "revokeKeys": None}, 400),
+        (CLAIM, {"organization_id": "x"}, 400),
+        (CLAIM, [], 400),
+        *((path, b" " * 65_537, 413) for path in (REGISTER, SIGN_IN, CLAIM)),
+        *((path, None, 415) for path in (REGISTER, SIGN_IN, CLAIM)),
     ],
+    ids=lambda value: str(value)[:40],
 )
-async def test_bodies_that_are_none(body: bytes, kind: str, status: int) -> None:
-    headers, desk = [("content-type", kind)], Desk()
-    for operation in (REGISTER, SIGN_IN):
-        answer = await ask(desk.app, "POST", operation, headers=headers, body=body)
-        assert answer.status == status
-    assert desk.names() == ["registration_refused", "sign_in_refused"]
+async def test_g3_bodies_that_no_operation_takes(path: str, body: Any, status: int) -> None:
+    desk, headers = Desk(), [("content-type", "text/plain" if body is None else "application/json")]
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    session = person() if path == CLAIM else None
+    answer = await ask(desk.app, "POST", path, headers=headers, body=sent, session=session)
+    assert answer.status == status
+    if path != CLAIM:
+        assert desk.names() == [f"{'registration' if path == REGISTER else 'sign_in'}_refused"]
+    if status == 401:
+        assert answer.code == "TOKEN_NOT_ACCEPTED"
+        assert answer.one("www-authenticate") == 'Bearer error="invalid_token"'
 
 
 async def test_r2_the_answer_to_a_known_email_has_the_same_shape() -> None:
@@ -164,7 +166,7 @@ async def test_d14_the_limits_are_answered_with_their_window() -> None:
     await desk.register()
     answer = await ask(desk.app, "POST", REGISTER, json_body=BODY)
     assert (answer.status, answer.json()["limits"]["type"]) == (429, "day")
-    assert header(answer, "retry-after") == str(answer.json()["retryAfter"])
+    assert answer.one("retry-after") == str(answer.json()["retryAfter"])
     await desk.register(billing_email="b@example.com")
     answer = await ask(
         desk.app, "POST", REGISTER, json_body={**BODY, "billing_email": "c@example.com"}
@@ -201,15 +203,6 @@ async def test_other_methods_and_a_gate_without_registration_are_closed() -> Non
         assert (await ask(app, "POST", path, json_body=BODY)).status == 401
 
 
-async def test_no_account_is_registered_while_the_store_fails() -> None:
-    class Failing(MemoryStore):
-        async def register(self, *_: Any, **__: Any) -> Any:
-            raise OSError("parameters: ada@example.com")
-
-    answer = await ask(Desk(Failing()).app, "POST", REGISTER, json_body=BODY)
-    assert (answer.status, answer.json()["code"]) == (503, "STORE_UNAVAILABLE")
-
-
 # --- signing in and out ---------------------------------------------------------------------
 
 
@@ -220,11 +213,11 @@ async def test_the_cookie_has_the_attributes_of_a_host_cookie(
     desk = Desk(development=development, session_seconds=60)
     token = (await desk.register())["dashboard_token"]
     answer = await ask(desk.app, "POST", SIGN_IN, json_body={"dashboard_token": token})
-    name_and_value, *attributes = header(answer, "set-cookie").split("; ")
+    name_and_value, *attributes = answer.one("set-cookie").split("; ")
     assert name_and_value.startswith("__session=agent.")
     expected = {"Max-Age=60", "Path=/", "HttpOnly", "SameSite=Lax"}
     assert set(attributes) == (expected | {"Secure"} if secure else expected)
-    assert header(answer, "cache-control") == "no-store"
+    assert answer.one("cache-control") == "no-store"
     assert answer.json()["expires_in"] == 60
 
 
@@ -238,10 +231,10 @@ async def test_r4_an_agent_works_with_its_session_until_it_signs_out() -> None:
     assert len(listed.json()["data"]) == 2
     answer = await ask(desk.app, "POST", SIGN_OUT, session=cookie)
     assert answer.status == 200
-    assert header(answer, "set-cookie").startswith("__session=; Max-Age=0; Path=/; HttpOnly")
+    assert answer.one("set-cookie").startswith("__session=; Max-Age=0; Path=/; HttpOnly")
     for _ in range(2):
         replayed = await ask(desk.app, "GET", KEYS, session=cookie)
-        assert (replayed.status, replayed.json()["code"]) == (401, "SESSION_INVALID")
+        assert (replayed.status, replayed.code) == (401, "SESSION_INVALID")
     assert (await ask(desk.app, "GET", KEYS, key=created.json()["key"])).status == 200
 
 
@@ -249,9 +242,9 @@ async def test_signing_out_is_for_agents() -> None:
     desk = Desk()
     session = person(organization="org_work")
     answer = await ask(desk.app, "POST", SIGN_OUT, session=session)
-    assert (answer.status, answer.json()["code"]) == (403, "AGENTS_ONLY")
+    assert (answer.status, answer.code) == (403, "AGENTS_ONLY")
     key = (await desk.register())["api_key"]
-    assert (await ask(desk.app, "POST", SIGN_OUT, key=key)).json()["code"] == "SESSION_REQUIRED"
+    assert (await ask(desk.app, "POST", SIGN_OUT, key=key)).code == "SESSION_REQUIRED"
 
 
 CROSS_SITE = [
@@ -281,7 +274,7 @@ async def test_r5_no_other_sites_page_signs_in_signs_out_or_claims(
     ]
     for path, session, body in asked:
         answer = await ask(desk.app, "POST", path, session=session, json_body=body, headers=headers)
-        assert (answer.status, answer.json()["code"]) == (403, "CROSS_SITE_REQUEST"), path
+        assert (answer.status, answer.code) == (403, "CROSS_SITE_REQUEST"), path
         assert not [1 for name, _ in answer.start["headers"] if name == b"set-cookie"]
     account = run(desk.gate.store.account(organization))
     assert account is not None
@@ -292,22 +285,6 @@ async def test_r5_no_other_sites_page_signs_in_signs_out_or_claims(
         assert answer.status in (200, 201), path
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"dashboard_token": 1}, {"dashboard_token": "x", "y": 1}, [], "x", None]
-)
-async def test_g3_sign_in_bodies_that_are_none(body: object) -> None:
-    answer = await ask(Desk().app, "POST", SIGN_IN, json_body=body if body is not None else [None])
-    assert answer.status == 400
-
-
-async def test_an_invalid_dashboard_token_is_401_and_an_event() -> None:
-    desk = Desk()
-    answer = await ask(desk.app, "POST", SIGN_IN, json_body={"dashboard_token": "x"})
-    assert (answer.status, answer.json()["code"]) == (401, "TOKEN_NOT_ACCEPTED")
-    assert header(answer, "www-authenticate") == 'Bearer error="invalid_token"'
-    assert desk.names() == ["sign_in_refused"]
-
-
 # --- claiming -------------------------------------------------------------------------------
 
 
@@ -316,7 +293,7 @@ async def test_d15_an_owner_claims_an_organization_and_acts_for_it() -> None:
     made = await desk.register()
     nobody = person()
     refused = await ask(desk.app, "GET", KEYS, session=nobody)
-    assert (refused.status, refused.json()["code"]) == (403, "NO_ORGANIZATION")
+    assert (refused.status, refused.code) == (403, "NO_ORGANIZATION")
     (shown,) = (await ask(desk.app, "GET", CLAIM, session=nobody)).json()["data"]
     assert shown["claimedAt"] is None
     assert [key["keyPrefix"] for key in shown["keys"]] == [made["api_key"][:15]]
@@ -334,7 +311,7 @@ async def test_d15_an_owner_claims_an_organization_and_acts_for_it() -> None:
     ).status == 201
     for user in ("eve", "Ada"):
         answer = await ask(desk.app, "POST", CLAIM, session=person(user), json_body=body)
-        assert (answer.status, answer.json()["code"]) == (403, "CLAIM_REFUSED")
+        assert (answer.status, answer.code) == (403, "CLAIM_REFUSED")
     assert desk.names().count("claimed") == 2
 
 
@@ -468,15 +445,11 @@ async def test_claims_without_a_session_or_a_verified_email_are_refused(
     desk = Desk()
     body = {"organizationId": "org_1"} if method == "POST" else None
     answer = await ask(desk.app, method, CLAIM, session=cookie, json_body=body)
-    assert answer.json()["code"] == code
-    assert header(answer, "cache-control") == "no-store"
-
-
-async def test_a_key_cannot_claim() -> None:
-    desk = Desk()
+    assert answer.code == code
     key = (await desk.register())["api_key"]
-    answer = await ask(desk.app, "POST", CLAIM, key=key, json_body={"organizationId": "x"})
-    assert answer.json()["code"] == "SESSION_REQUIRED"
+    by_key = await ask(desk.app, method, CLAIM, key=key, json_body=body)
+    assert by_key.code == "SESSION_REQUIRED"
+    assert answer.one("cache-control") == "no-store"
 
 
 async def test_revoking_ends_keys_token_and_sessions_in_the_same_step() -> None:
@@ -487,12 +460,12 @@ async def test_revoking_ends_keys_token_and_sessions_in_the_same_step() -> None:
     body = {"organizationId": mine["organizationId"], "revokeKeys": True}
     answer = await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)
     assert [key["isActive"] for key in answer.json()["data"]["keys"]] == [False]
-    assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).json()["code"] == "KEY_REVOKED"
-    assert (await ask(desk.app, "GET", KEYS, session=cookie)).json()["code"] == "SESSION_INVALID"
+    assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).code == "KEY_REVOKED"
+    assert (await ask(desk.app, "GET", KEYS, session=cookie)).code == "SESSION_INVALID"
     again = await ask(
         desk.app, "POST", SIGN_IN, json_body={"dashboard_token": made["dashboard_token"]}
     )
-    assert again.json()["code"] == "TOKEN_NOT_ACCEPTED"
+    assert again.code == "TOKEN_NOT_ACCEPTED"
 
 
 @pytest.mark.parametrize("revoke_keys", [True, False])
@@ -523,84 +496,42 @@ async def test_no_key_of_an_agents_session_survives_a_claim_that_comes_between(
     session = Session(None, "ada", BODY["billing_email"])
     store.claim = lambda: claims.claim(session, account.organization, revoke_keys=revoke_keys)
     answer = await ask(desk.app, "POST", KEYS, session=cookie, json_body={"name": "too late"})
-    assert (answer.status, answer.json()["code"]) == (401, "SESSION_INVALID")
+    assert (answer.status, answer.code) == (401, "SESSION_INVALID")
     assert store.made is not None
     kept = await store.find(store.made.handle)
     assert kept is not None and kept.revoked_at is not None
 
 
-async def test_d46_after_a_claim_without_more_ado_the_token_makes_no_key() -> None:
-    """The registrant knows the token, and would make a key of every right with it."""
-    desk = Desk()
-    made = await desk.register()
-    cookie = await desk.sign_in(made["dashboard_token"])
-    (mine,) = (await ask(desk.app, "GET", CLAIM, session=person())).json()["data"]
-    body = {"organizationId": mine["organizationId"]}
-    assert (await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)).status == 200
-    for path, code in ((KEYS, "SESSION_INVALID"), (SIGN_OUT, "SESSION_INVALID")):
-        answer = await ask(desk.app, "POST", path, session=cookie, json_body={"name": "x"})
-        assert (answer.status, answer.json()["code"]) == (401, code)
-    token = {"dashboard_token": made["dashboard_token"]}
-    assert (await ask(desk.app, "POST", SIGN_IN, json_body=token)).status == 401
-    assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).status == 200
-
-
-async def test_d46_a_claimer_may_keep_the_token() -> None:
-    desk = Desk()
-    made = await desk.register()
-    (mine,) = (await ask(desk.app, "GET", CLAIM, session=person())).json()["data"]
-    body = {"organizationId": mine["organizationId"], "keepDashboardToken": True}
-    assert (await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)).status == 200
-    cookie = await desk.sign_in(made["dashboard_token"])
-    answer = await ask(desk.app, "POST", KEYS, session=cookie, json_body={"name": "x"})
-    assert answer.status == 201
-
-
-async def test_an_identity_providers_organization_of_the_same_id_gives_no_access() -> None:
-    """Nor does a session of a host's verifier that names no user: an agent's comes by its token."""
+@pytest.mark.parametrize("registers", [True, False])
+async def test_an_identity_providers_organization_of_the_same_id_gives_no_access(
+    registers: bool,
+) -> None:
+    """Nor does a session of a host's verifier that names no user: an agent's comes by its token.
+    Nor at a service without registration that shares the store."""
     desk = Desk()
     made = await desk.register()
     organization = (await owned(desk))["organizationId"]
+    options = WebOptions(public_url=ORIGIN)
+    plain = Gate(desk.gate.store, brand="acme", sessions=PEOPLE, web_options=options)
+    gate = desk.gate if registers else plain
+    app = GateMiddleware(Starlette(routes=operations(gate)), gate)
     sessions = [
         person("eve", "eve@example.com", organization=organization),
         person("eve", None, organization=organization),
-        PEOPLE.issue(Session(organization)),
+        *([PEOPLE.issue(Session(organization))] if registers else []),
     ]
     chosen = [("x-organization-id", organization)]
     for session in sessions:
         for headers in ([], chosen):
-            for method, path, body in (
-                ("GET", KEYS, None),
-                ("POST", KEYS, {"name": "x"}),
-                ("POST", SIGN_OUT, None),
-            ):
+            for method, body in (("GET", None), ("POST", {"name": "x"})):
                 answer = await ask(
-                    desk.app, method, path, session=session, headers=headers, json_body=body
+                    app, method, KEYS, session=session, headers=headers, json_body=body
                 )
-                assert (answer.status, answer.json()["code"]) == (403, "NO_ORGANIZATION")
+                assert (answer.status, answer.code) == (403, "NO_ORGANIZATION")
     assert len((await ask(desk.app, "GET", KEYS, key=made["api_key"])).json()["data"]) == 1
-
-
-@pytest.mark.parametrize("registers", [True, False])
-async def test_the_same_holds_at_a_gate_without_registration(registers: bool) -> None:
-    """Two services may share a store, and one of them take registrations."""
-    desk = Desk()
-    await desk.register()
-    organization = (await owned(desk))["organizationId"]
-    gate = desk.gate
-    if not registers:
-        gate = Gate(
-            desk.gate.store,
-            brand="acme",
-            sessions=PEOPLE,
-            web_options=WebOptions(public_url=ORIGIN),
-        )
-    app = GateMiddleware(Starlette(routes=operations(gate)), gate)
-    forged = person("eve", organization=organization)
-    answer = await ask(app, "GET", KEYS, session=forged)
-    assert (answer.status, answer.json()["code"]) == (403, "NO_ORGANIZATION")
-    other = person("eve", organization="org_work")
-    assert (await ask(app, "GET", KEYS, session=other)).status == 200
+    for other in (person("eve", organization="org_work"), PEOPLE.issue(Session("org_of_host"))):
+        answer = await ask(app, "POST", KEYS, session=other, json_body={"name": "x"})
+        assert answer.status == 201
 
 
 async def owned(desk: Desk) -> dict[str, Any]:
@@ -646,7 +577,7 @@ async def test_d45_claimable_organizations_come_page_by_page() -> None:
 )
 async def test_g3_queries_that_are_none(query: str, field: str) -> None:
     answer = await ask(Desk().app, "GET", CLAIM, session=person(), query=query)
-    assert (answer.status, answer.json()["code"]) == (400, "VALIDATION_ERROR")
+    assert (answer.status, answer.code) == (400, "VALIDATION_ERROR")
     assert {detail["field"] for detail in answer.json()["details"]} == {field}
 
 
@@ -657,29 +588,12 @@ async def test_d13_a_service_that_asks_for_a_proof() -> None:
     desk = Desk(approve=lambda asked: asked.proof == "good")
     for body in (BODY, {**BODY, "proof": None}, {**BODY, "proof": "bad"}):
         answer = await ask(desk.app, "POST", REGISTER, json_body=body)
-        assert (answer.status, answer.json()["code"]) == (403, "REGISTRATION_REFUSED")
-        assert header(answer, "cache-control") == "no-store"
+        assert (answer.status, answer.code) == (403, "REGISTRATION_REFUSED")
+        assert answer.one("cache-control") == "no-store"
     assert desk.names() == ["registration_refused"] * 3
     await desk.register(proof="good")
     answer = await ask(desk.app, "POST", REGISTER, json_body={**BODY, "proof": "\u00e9"})
     assert [detail["field"] for detail in answer.json()["details"]] == ["proof"]
-
-
-async def test_without_a_hook_a_proof_is_no_field() -> None:
-    answer = await ask(Desk().app, "POST", REGISTER, json_body={**BODY, "proof": "x"})
-    assert [detail["field"] for detail in answer.json()["details"]] == ["proof"]
-    assert "no such field" in answer.json()["details"][0]["message"]
-
-
-async def test_g7_a_hook_that_raises_is_no_fault_of_the_store() -> None:
-    def approve(_: object) -> bool:
-        raise OSError("as a client of an HTTP service does")
-
-    desk = Desk(approve=approve)
-    for _ in range(9):
-        answer = await ask(desk.app, "POST", REGISTER, json_body=BODY)
-        assert (answer.status, answer.json()["code"]) == (503, "REGISTRATION_UNAVAILABLE")
-    assert set(desk.names()) == {"approval_failed", "registration_refused"}
 
 
 async def test_the_openapi_document_has_the_proof_where_the_service_asks_for_one() -> None:
@@ -690,38 +604,3 @@ async def test_the_openapi_document_has_the_proof_where_the_service_asks_for_one
         assert ("proof" in document["components"]["schemas"][name]["properties"]) == shown
         names = [one["name"] for one in document["paths"][CLAIM]["get"]["parameters"]]
         assert names == ["limit", "cursor"]
-
-
-async def test_a_verifier_that_names_no_user_creates_keys_as_before() -> None:
-    session = PEOPLE.issue(Session("org_of_the_host"))
-    answer = await ask(Desk().app, "POST", KEYS, session=session, json_body={"name": "x"})
-    assert answer.status == 201
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"organizationId": 1},
-        {"organizationId": "x", "revokeKeys": "yes"},
-        {"organizationId": "x", "revokeKeys": None},
-        {"organization_id": "x"},
-        [],
-    ],
-)
-async def test_g3_claim_bodies_that_are_none(body: object) -> None:
-    answer = await ask(Desk().app, "POST", CLAIM, session=person(), json_body=body)
-    assert answer.status == 400
-
-
-async def test_a_claim_needs_json() -> None:
-    headers = [("content-type", "text/plain")]
-    answer = await ask(
-        Desk().app,
-        "POST",
-        CLAIM,
-        session=person(),
-        headers=headers,
-        body=b'{"organizationId": "x"}',
-    )
-    assert answer.status == 415
