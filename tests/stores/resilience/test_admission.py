@@ -12,7 +12,8 @@ from lockgate.core.api_keys import KeyDetails
 from lockgate.errors import StoreUnavailable
 from lockgate.stores.answers import Verdict
 from lockgate.stores.resilience.circuit_breaker import FAILURES
-from lockgate.stores.resilience.deadlines import UNTIL, Overdue, within
+from lockgate.stores.resilience.deadlines import UNTIL, WARMING, Overdue, within
+from lockgate.stores.resilience.store import ResilientStore
 
 from ..making import draft_of, new_key, token_of
 from .bench import UNHURRIED, WINDOWS, Bench
@@ -103,3 +104,38 @@ async def test_an_answer_that_may_be_from_memory_tells_the_breaker_nothing(bench
     here = await bench.here.admit(token, 1, WIDE, None, "192.0.2.7")
     assert here.verdict is Verdict.ADMITTED
     assert bench.here.breaker.failures == 0
+
+
+async def test_a_call_with_little_time_left_is_no_failure_of_the_store(bench: Bench) -> None:
+    bench.store.failures["admit"] = Overdue()
+    for _ in range(9):
+        with within(UNHURRIED / 3), pytest.raises(Overdue):
+            await bench.ask()
+    assert not bench.here.breaker.failures
+    for _ in range(FAILURES):
+        with within(UNHURRIED), pytest.raises(Overdue):
+            await bench.ask()
+    assert bench.here.breaker.is_open
+
+
+async def test_g8_the_first_answer_ends_the_time_in_which_requests_may_wait_longer(
+    bench: Bench,
+) -> None:
+    cache = bench.here.refusals  # It has read the change counter.
+    process = ResilientStore(bench.store, bench.events, refusals=cache)
+    await process.ready()
+    assert process.patience.until - monotonic() > WARMING
+    await bench.ask(process=process)
+    assert process.patience.until - monotonic() <= WARMING
+
+
+async def test_the_log_names_a_store_that_hangs_at_the_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang() -> None:
+        raise Overdue
+
+    monkeypatch.setattr(bench.store, "ready", hang)
+    with pytest.raises(Overdue):
+        await bench.here.ready()
+    assert "Faulty did not answer when this process started" in caplog.text
