@@ -1,4 +1,4 @@
-"""Clients of customers act on each refusal as `docs/clients.md` says (D48)."""
+"""Clients of customers act on each refusal as `docs/measured.md` says (D48)."""
 
 from __future__ import annotations
 
