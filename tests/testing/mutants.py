@@ -114,8 +114,8 @@ class Mutant(MemoryByVerbs):
 
 def wrong(
     killed_by: str, *verbs: str, of: type[Mutant] = Mutant, name: str = "", **own: Any
-) -> Callable[[How], How]:
-    """Make a store of which some methods have a mistake.
+) -> Callable[[How], type[Mutant]]:
+    """Return what makes a mistake a store of which some methods have it.
 
     Args:
         killed_by: the sentences by which it may be found out first.
@@ -125,11 +125,10 @@ def wrong(
         own: other attributes of its class.
     """
 
-    def make(how: How) -> How:
+    def make(how: How) -> type[Mutant]:
         own["killed_by"] = frozenset(killed_by.split())
         methods = {verb: _method(of, verb, how) for verb in verbs}
-        type(name or how.__name__, (of,), {**methods, **own})
-        return how
+        return type(name or how.__name__, (of,), {**methods, **own})
 
     return make
 
@@ -148,14 +147,15 @@ def several(table: Table, of: type[Mutant] = Mutant, **own: Any) -> None:
 
 def _method(of: type[Mutant], verb: str, how: How) -> Callable[..., Any]:
     right = getattr(of, verb)
-    defaults = {one.name: one.default for one in signature(right).parameters.values()}
+    asked = signature(right)
+    defaults = {one.name: one.default for one in asked.parameters.values()}
     _, *names = defaults
 
     def method(self: Any, *arguments: Any, **options: Any) -> Any:
         named = dict(zip(names, arguments, strict=False)) | options
         return how(Call(self, right, named, defaults))
 
-    method.__dict__.update(right.__dict__)
+    method.__dict__.update({**right.__dict__, "__signature__": asked})
     return method
 
 

@@ -10,14 +10,10 @@ from typing import Any
 import pytest
 
 from lockgate import run
-from lockgate.core.limit_windows import LimitWindows
-from lockgate.core.sliding_window import Reading
-from lockgate.stores.base import IoMode
 from lockgate.testing import Broken, certify
 from tests.patience import until
 
-from .mutants import Mutant, Windows
-from .test_callers_that_leave import Suspending
+from .mutants import Call, Mutant, wrong
 
 BRIEF = 2.0
 """Seconds that a check has once a call of its store hangs; until then it has a minute."""
@@ -45,57 +41,42 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lockgate.testing.deadline.asyncio.wait", waiting)
 
 
-class Deadlocks(Mutant):
-    """Takes a lock that is not released where a call is refused."""
-
-    parts = ("slots",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.door = threading.Lock()
-
-    async def renew(self, *arguments: Any, **options: Any) -> Any:
-        if self.door.locked():
-            _hanging.set()
-        self.door.acquire()
-        renewed = await super().renew(*arguments, **options)
-        if renewed is not None:
-            self.door.release()
-        return renewed
+_door = threading.Lock()
 
 
-class DeadlocksInACrowd(Mutant):
+@wrong("", "renew", parts=("slots",))
+async def keeps_a_lock(call: Call) -> Any:
+    """That is not released where a call is refused."""
+    if _door.locked():
+        _hanging.set()
+    _door.acquire()
+    renewed = await call()
+    if renewed is not None:
+        _door.release()
+    return renewed
+
+
+@wrong("", "acquire", parts=("slots",))
+async def deadlocks_in_a_crowd(call: Call) -> Any:
     """Waits for a caller that has left, where there are many."""
-
-    parts = ("slots",)
-
-    async def acquire(self, *arguments: Any, **options: Any) -> Any:
-        if sys.getswitchinterval() < 0.001:  # Only where the kit has many callers.
-            _hanging.set()
-            threading.Event().wait()
-        return await super().acquire(*arguments, **options)
+    if sys.getswitchinterval() < 0.001:  # Only where the kit has many callers.
+        _hanging.set()
+        threading.Event().wait()
+    return await call()
 
 
-class NeverAwakes(Suspending):
+@wrong("", "hit", io="async")
+async def never_awakes(call: Call) -> Any:
     """Awaits a reply that never comes."""
-
-    io: IoMode = "async"
-
-    async def hit(
-        self,
-        organization: str,
-        windows: Windows,
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        if cost > 1:
-            _hanging.set()
-            await asyncio.Event().wait()
-        return await super().hit(organization, windows, cost, now, limits)
+    if call.cost > 1:
+        _hanging.set()
+        await asyncio.Event().wait()
+    return await call()
 
 
-@pytest.mark.parametrize(("kind", "verb"), [(Deadlocks, "renew"), (DeadlocksInACrowd, "take")])
+@pytest.mark.parametrize(
+    ("kind", "verb"), [(keeps_a_lock, "renew"), (deadlocks_in_a_crowd, "take")]
+)
 def test_a_store_that_blocks_for_ever_is_named(kind: type[Mutant], verb: str) -> None:
     with pytest.raises(Broken, match=rf"{verb}\(\) had not returned when the check had") as broken:
         run(certify(kind, parts=kind.parts, deadline=BRIEF))
@@ -104,5 +85,5 @@ def test_a_store_that_blocks_for_ever_is_named(kind: type[Mutant], verb: str) ->
 
 def test_a_store_that_awaits_for_ever_is_named() -> None:
     with pytest.raises(Broken, match=r"hit\(\) had not returned when the check had") as broken:
-        asyncio.run(certify(NeverAwakes, parts=["windows"], deadline=BRIEF))
+        asyncio.run(certify(never_awakes, parts=["windows"], deadline=BRIEF))
     assert broken.value.sentence == "G4"

@@ -83,7 +83,7 @@ def test_a_gate_answers_that_its_faulty_store_is_unavailable() -> None:
 
 
 def test_a_store_without_faults_is_certified_and_one_with_stale_reads_is_not() -> None:
-    run(certify(lambda: FaultyStore(MemoryStore())))
+    run(certify(lambda: FaultyStore(MemoryStore()), parts=["windows", "slots"]))
     with pytest.raises(Broken):
         run(certify(lambda: FaultyStore(MemoryStore(), rate=0.5, faults=("stale read",))))
 

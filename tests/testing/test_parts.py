@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_mistake_of_a_key_store_is_detected_alone() -> None:
 
 
 class TestKeys(StoreSuite):
-    parts = KEY_PARTS
+    parts = ("usage", "changes")  # The checks of all parts are above.
 
     def make_store(self) -> PartStore:
         return keys()
@@ -102,26 +103,28 @@ def test_a_suite_skips_checks_of_parts_that_a_key_store_does_not_have() -> None:
 
 
 class OfOneProcess(SharedStoreSuite):
+    """Opens another store in each process."""
+
     parts = KEY_PARTS
+    make: ClassVar[Callable[[], PartStore]] = keys
 
     def make_store(self) -> PartStore:
-        return keys()
+        return type(self).make()
 
     def reopen(self, store: PartStore) -> Reopen:
-        return keys
+        return type(self).make
 
 
-def test_a_key_store_of_one_process_is_detected() -> None:
-    with pytest.raises(Broken) as found:
-        OfOneProcess().test_processes()
-    assert found.value.sentence == "K8"
-
-
-class TestWindows(StoreSuite):
+class WindowsOfOneProcess(OfOneProcess):
     parts = WINDOW_PARTS
+    make = windows
 
-    def make_store(self) -> PartStore:
-        return windows()
+
+@pytest.mark.parametrize(("suite", "sentence"), [(OfOneProcess, "K8"), (WindowsOfOneProcess, "L1")])
+def test_a_store_of_one_process_is_detected(suite: type[OfOneProcess], sentence: str) -> None:
+    with pytest.raises(Broken) as found:
+        suite().test_processes()
+    assert found.value.sentence == sentence
 
 
 class Apart(SharedStoreSuite):
@@ -131,22 +134,6 @@ class Apart(SharedStoreSuite):
 def test_shared_processes_need_rows_or_windows() -> None:
     with pytest.raises(pytest.skip.Exception, match="the windows of a window store"):
         Apart().test_processes()
-
-
-class WindowsOfOneProcess(SharedStoreSuite):
-    parts = WINDOW_PARTS
-
-    def make_store(self) -> PartStore:
-        return windows()
-
-    def reopen(self, store: PartStore) -> Reopen:
-        return windows
-
-
-def test_a_window_store_of_one_process_is_detected() -> None:
-    with pytest.raises(Broken) as found:
-        WindowsOfOneProcess().test_processes()
-    assert found.value.sentence == "L1"
 
 
 def test_a_store_without_an_io_mode_is_refused() -> None:

@@ -13,11 +13,10 @@ from typing import Any, cast
 import pytest
 
 from lockgate import MemoryStore, PlanBook, Store, run
-from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.api_keys import ApiKey
 from lockgate.core.key_format import Token
 from lockgate.core.leases import TO_LIST
-from lockgate.core.plans import Organization
-from lockgate.errors import ConfigurationError, HandleTaken, KeyLimitReached
+from lockgate.errors import ConfigurationError, HandleTaken
 from lockgate.stores.answers import Admission, Freshness, Verdict
 from lockgate.testing import Broken
 from lockgate.testing.processes import share
@@ -55,24 +54,6 @@ class RemembersKeys(RecordsByVerbs):
         return admission
 
 
-class RemembersPlans(RecordsByVerbs):
-    """Each process asks once for the plan of an organization."""
-
-    def __init__(self, records: Any) -> None:
-        super().__init__(records)
-        self.known: dict[str, Organization | None] = {}
-
-    async def admit(
-        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
-    ) -> Admission:
-        return await Store.admit(self, token, cost, plans, *more, **named)
-
-    async def organization(self, id: str) -> Organization | None:
-        if id not in self.known:
-            self.known[id] = await super().organization(id)
-        return self.known[id]
-
-
 class SlotsUnlocked(RecordsByVerbs):
     """Counts leases and takes one, which a lock keeps apart in one process."""
 
@@ -94,18 +75,6 @@ class SlotsUnlocked(RecordsByVerbs):
             organization, job, owner, limit if full else None, span, now
         )
         return reading._replace(limit=limit)
-
-
-class CapUnlocked(RecordsByVerbs):
-    """The same with keys."""
-
-    async def insert(
-        self, draft: KeyDraft, cap: int | None, now: int | None = None, **options: Any
-    ) -> ApiKey:
-        if cap is not None and len(await self.list(draft.organization, 1000)) >= cap:
-            raise KeyLimitReached(cap)
-        gap()
-        return await super().insert(draft, None, now, **options)
 
 
 class EpochOfTheProcess(RecordsByVerbs):
@@ -132,8 +101,6 @@ def opened(kind: type[RecordsByVerbs], path: str) -> Store:
     [
         (RemembersKeys, "K4"),
         (SlotsUnlocked, "L1"),
-        pytest.param(RemembersPlans, "W13", marks=pytest.mark.campaign),
-        pytest.param(CapUnlocked, "K8", marks=pytest.mark.campaign),
         pytest.param(EpochOfTheProcess, "D5", marks=pytest.mark.campaign),
     ],
 )
