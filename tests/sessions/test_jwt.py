@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import json
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.errors import SecurityWarning
-from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
 from lockgate import ConfigurationError, Gate, run
 from lockgate.asgi import GateMiddleware as AsgiMiddleware
@@ -113,23 +112,15 @@ def test_claims_that_are_not_accepted(changes: dict[str, Any]) -> None:
     assert verify(sign(json.dumps(claims(**changes)).encode())) is None
 
 
-def test_a_token_counts_in_its_time_only() -> None:
+def test_a_token_counts_in_its_time_only_and_the_clocks_may_differ_by_the_leeway() -> None:
     now = int(time.time())
-    outside: list[dict[str, Any]] = [
-        {"exp": now - 60},
-        {"nbf": now + 86_400},
-        {"iat": now + 86_400},
-    ]
-    for changes in outside:
-        assert verify(mint(**changes)) is None, changes
-
-
-def test_the_clocks_may_differ_by_the_leeway() -> None:
-    now = int(time.time())
-    differing: list[dict[str, Any]] = [{"exp": now - 150}, {"nbf": now + 150}, {"iat": now + 150}]
-    for changes in differing:
-        assert verify(mint(**changes), leeway=300) == ADA
-        assert verify(mint(**changes), leeway=10) is None
+    for name, side in (("exp", -1), ("nbf", 1), ("iat", 1)):
+        outside: dict[str, Any] = {name: now + side * (60 if name == "exp" else 86_400)}
+        assert verify(mint(**outside)) is None
+        near: dict[str, Any] = {name: now + side * 150}
+        differing = mint(**near)
+        assert verify(differing, leeway=300) == ADA
+        assert verify(differing, leeway=10) is None
 
 
 def test_a_token_must_name_this_application_as_audience_or_party() -> None:
@@ -195,6 +186,15 @@ def test_r4_a_key_signs_by_its_own_algorithm_only() -> None:
         for other in KEYS.values():
             token = mint(key, algorithm, {"kid": other.kid})
             assert verify(token) == (ADA if other is key else None)
+            only = verify(token, algorithms=["RS256"])
+            assert only == (ADA if other is key is RSA else None)
+    foreign: list[tuple[Key, str]] = [
+        (ECKey.generate_key("P-256"), "ES256"),
+        (OKPKey.generate_key("Ed25519"), "EdDSA"),
+    ]
+    for stranger, algorithm in foreign:
+        for kid in ("ec", "ed", None, "other"):
+            assert verify(mint(stranger, algorithm, {"kid": kid})) is None
 
 
 @pytest.mark.parametrize(
@@ -227,17 +227,16 @@ def test_a_key_for_another_purpose_verifies_no_token(changes: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    "document", [{}, {"keys": []}, {"keys": None}, {"keys": "x"}, {"keys": [1, None, [], "x"]}]
+    "document",
+    [
+        *({}, {"keys": []}, {"keys": None}, {"keys": "x"}, {"keys": [1, None, [], "x"]}),
+        {"keys": [EC.as_dict(private=True)]},
+    ],
+    ids=["none", "empty", "null", "text", "no objects", "private"],
 )
 def test_a_set_without_a_key_is_refused(document: Any) -> None:
     with pytest.raises(ConfigurationError, match="no public key for ES256, EdDSA, RS256"):
         sessions(document)
-
-
-def test_a_set_of_private_keys_is_refused() -> None:
-    private = EC.as_dict(private=True)
-    with pytest.raises(ConfigurationError, match="no public key"):
-        sessions({"keys": [private]})
 
 
 @pytest.mark.filterwarnings("ignore:Key size should be")
@@ -246,7 +245,7 @@ def test_a_short_rsa_key_verifies_no_token() -> None:
     assert verify(mint(short, "RS256"), jwks(short)) is None
 
 
-def test_urls_in_a_token_are_never_fetched() -> None:
+def test_urls_in_a_token_are_never_fetched_and_critical_extensions_refused() -> None:
     """The key is the attacker's, with the kid of a good key, and the URL would answer."""
     mine = ECKey.generate_key("P-256", parameters={"kid": "ec"})
     public = jwks(mine)["keys"][0]
@@ -262,13 +261,10 @@ def test_urls_in_a_token_are_never_fetched() -> None:
     ]
     for header in headers:
         assert verify(sign(json.dumps(claims()).encode(), mine, **header)) is None
-    # With a valid signature they have no effect.
-    assert verify(mint(header={"jwk": public, "jku": "http://127.0.0.1:1/"})) == ADA
-
-
-def test_critical_extensions_are_refused() -> None:
     ours: dict[str, Any] = {"crit": ["urn:x"], "urn:x": True}
     assert verify(sign(json.dumps(claims()).encode(), **ours)) is None
+    # With a valid signature they have no effect.
+    assert verify(mint(header={"jwk": public, "jku": "http://127.0.0.1:1/"})) == ADA
 
 
 @pytest.mark.parametrize(
@@ -283,6 +279,9 @@ def test_only_session_types_of_tokens_are_accepted(kind: str, good: bool) -> Non
 def test_a_token_without_kid_needs_a_single_key_of_its_algorithm() -> None:
     """Verified by the only key for its algorithm; with two keys it is refused."""
     second = ECKey.generate_key("P-256", parameters={"kid": "ec-2"})
+    for kid in (1, ["ec"], {"a": 1}, True):
+        header = segment({"alg": "ES256", "kid": kid})
+        assert verify(f"{header}.{segment(claims())}.AAAA") is None
     token = mint(header={"kid": None})
     assert verify(token) == ADA
     assert verify(token, jwks(EC)) == ADA
@@ -297,12 +296,6 @@ def test_a_kid_of_two_keys_is_refused() -> None:
     own = jwks(EC)["keys"][0]
     assert verify(mint(), {"keys": [rsa, own]}) == ADA
     assert verify(mint(), {"keys": [twin, own]}) is None
-
-
-def test_a_kid_of_another_type_is_refused() -> None:
-    for kid in (1, ["ec"], {"a": 1}, True):
-        header = segment({"alg": "ES256", "kid": kid})
-        assert verify(f"{header}.{segment(claims())}.AAAA") is None
 
 
 # --- garbage -------------------------------------------------------------------------------
@@ -359,14 +352,16 @@ def test_claims_are_found_by_name_path_list_or_function() -> None:
         assert verify(clerk, claims=ClaimMap(path)) == Session(None, *ADA[1:])
 
 
-@pytest.mark.parametrize("value", ["true", 1, None, False, [True], {"a": 1}])
-def test_an_email_is_verified_only_by_the_value_true(value: object) -> None:
-    assert verify(mint(email_verified=value)) == Session("org_1", "user_ada")
-
-
-@pytest.mark.parametrize("value", [None, "", 7, ["ada@example.com"]])
-def test_a_session_without_an_email_has_no_verified_one(value: object) -> None:
-    assert verify(mint(email=value)) == Session("org_1", "user_ada")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"email_verified": value} for value in ("true", 1, None, False, [True], {"a": 1})),
+        *({"email": value} for value in (None, "", 7, ["ada@example.com"])),
+    ],
+    ids=repr,
+)
+def test_an_email_is_verified_only_by_a_text_and_the_value_true(changes: dict[str, Any]) -> None:
+    assert verify(mint(**changes)) == Session("org_1", "user_ada")
 
 
 # --- signing out ---------------------------------------------------------------------------
@@ -435,20 +430,6 @@ def test_inconsistent_arguments_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         sessions(**{"keys": ALL, **fields})
-
-
-def test_only_the_configured_algorithms_are_accepted() -> None:
-    assert verify(mint(), algorithms=["ES256"]) == ADA
-    assert verify(mint(), algorithms=["RS256"]) is None
-
-
-def test_a_token_signed_by_a_key_outside_the_set_is_refused() -> None:
-    for key, algorithm in ((ECKey.generate_key("P-256"), "ES256"),
-                           (OKPKey.generate_key("Ed25519"), "EdDSA")):  # fmt: skip
-        for kid in ("ec", "ed", None, "other"):
-            assert verify(mint(key, algorithm, {"kid": kid})) is None
-    secret = OctKey.import_key(hashlib.sha256(b"x").digest())
-    assert verify(mint(secret, "HS256", {"kid": "ec"})) is None
 
 
 def test_it_is_a_session_verifier_and_shows_no_key() -> None:

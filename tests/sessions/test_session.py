@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockgate.errors import SessionInvalid
-from lockgate.sessions import SESSION_COOKIE, Session, session_cookie
+from lockgate.sessions import SESSION_COOKIE, session_cookie
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,3 @@ def test_any_bytes_give_a_value_or_the_refusal(headers: list[bytes]) -> None:
 def test_other_cookies_are_ignored(others: list[tuple[bytes, bytes]]) -> None:
     pairs = [b"=".join(pair) for pair in others if pair[0] != SESSION_COOKIE.encode()]
     assert session_cookie([b"; ".join([*pairs, b"__session=abc", *pairs])]) == "abc"
-
-
-def test_a_session_by_default_is_a_user_without_a_verified_email() -> None:
-    assert Session("org_1", "ada") == Session("org_1", "ada", None, agent=False)

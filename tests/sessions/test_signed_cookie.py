@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from itsdangerous import URLSafeTimedSerializer
 
@@ -21,14 +21,6 @@ def sessions(*secrets: str, max_age: int = 3600) -> SignedCookie:
     return SignedCookie(secrets or [SECRET], max_age)
 
 
-def test_an_issued_cookie_is_verified() -> None:
-    assert run(sessions().verify(sessions().issue(SESSION))) == SESSION
-    short = Session("org_1", "ada")
-    found = run(sessions().verify(sessions().issue(short)))
-    assert found == short
-    assert type(found) is Session
-
-
 TEXT = st.none() | st.text(max_size=60)
 
 
@@ -37,7 +29,9 @@ def test_any_text_survives_the_trip(
     organization: str | None, user: str | None, email: str | None
 ) -> None:
     session = Session(organization, user, email)
-    assert run(sessions().verify(sessions().issue(session))) == session
+    found = run(sessions().verify(sessions().issue(session)))
+    assert found == session
+    assert type(found) is Session
 
 
 def test_the_value_has_only_characters_of_cookies() -> None:
@@ -57,14 +51,10 @@ def test_no_changed_character_is_accepted() -> None:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
+@example("a.b.c")
+@example("\0")
+@example("." * 4000)
 def test_garbage_is_no_session(value: str) -> None:
-    assert run(sessions().verify(value)) is None
-
-
-@pytest.mark.parametrize(
-    "value", ["", ".", "..", "...", "a.b.c", "\0", "\u00e9", "A" * 4096, "." * 4000]
-)
-def test_chosen_garbage_is_no_session(value: str) -> None:
     assert run(sessions().verify(value)) is None
 
 
@@ -83,15 +73,10 @@ def test_a_cookie_signed_with_another_secret_or_salt_is_refused() -> None:
         assert run(sessions().verify(str(forged))) is None
 
 
-def test_a_value_without_its_time_is_no_session() -> None:
-    payload, _, signature = sessions().issue(SESSION).split(".")
-    assert run(sessions().verify(f"{payload}.{signature}")) is None
-
-
 def test_the_time_cannot_be_changed() -> None:
     payload, _, signature = sessions().issue(SESSION).split(".")
-    for stamp in ("", "aaaaaa", "______", "0"):
-        assert run(sessions().verify(f"{payload}.{stamp}.{signature}")) is None
+    for stamp in ("", ".", ".aaaaaa", ".______", ".0"):
+        assert run(sessions().verify(f"{payload}{stamp}.{signature}")) is None
 
 
 def test_secrets_rotate_as_a_list_the_newest_first() -> None:
@@ -132,7 +117,4 @@ def test_short_secrets_are_refused_with_the_way_to_make_one(secrets: list[str]) 
     with pytest.raises(ConfigurationError, match=r"secrets\.token_urlsafe") as caught:
         SignedCookie(secrets)
     assert SECRET not in str(caught.value)
-
-
-def test_the_representation_shows_no_secret() -> None:
     assert SECRET not in repr(sessions())
