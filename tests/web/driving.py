@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -143,17 +146,70 @@ async def ask(
     **scoped: Any,
 ) -> Answer:
     """One HTTP request to an application, and everything it sent."""
+    fields, sent = _fields(headers, key, session, body, json_body)
+    line = Line(body_messages([sent] if isinstance(sent, bytes) else sent))
+    await app(http_scope(method, path, headers=fields, **scoped), line.receive, line.send)
+    return Answer(line.sent)
+
+
+def _fields(
+    headers: Iterable[tuple[str, str]], key: str | None, session: str | None, body: Any, of: object
+) -> tuple[list[tuple[str, str]], Any]:
     fields = list(headers)
     if key is not None:
         fields.append(("authorization", f"Bearer {key}"))
     if session is not None:
         fields.append(("cookie", f"__session={session}"))
-    if json_body is not None:
-        body = json.dumps(json_body).encode()
-        fields.append(("content-type", "application/json"))
-    line = Line(body_messages([body] if isinstance(body, bytes) else body))
-    await app(http_scope(method, path, headers=fields, **scoped), line.receive, line.send)
-    return Answer(line.sent)
+    if of is not None:
+        return [*fields, ("content-type", "application/json")], json.dumps(of).encode()
+    return fields, body
+
+
+def ask_wsgi(
+    app: Any,
+    method: str = "GET",
+    path: str = "/",
+    *,
+    key: str | None = None,
+    session: str | None = None,
+    headers: Iterable[tuple[str, str]] = (),
+    body: bytes = b"",
+) -> Answer:
+    """The same of a WSGI application; headers that come twice are joined, as servers do."""
+    fields, _ = _fields(headers, key, session, body, None)
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "REMOTE_ADDR": "192.0.2.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": BytesIO(body),
+    }
+    for name, value in fields:
+        variable = name.upper().replace("-", "_")
+        variable = variable if variable == "CONTENT_TYPE" else f"HTTP_{variable}"
+        before = environ.get(variable)
+        environ[variable] = value if before is None else f"{before},{value}"
+    setup_testing_defaults(environ)
+    started: list[Message] = []
+
+    def start(status: str, found: list[tuple[str, str]], *_: Any) -> None:
+        encoded = [(one.lower().encode(), value.encode("latin-1")) for one, value in found]
+        kind = "http.response.start"
+        started[:] = [{"type": kind, "status": int(status[:3]), "headers": encoded}]
+
+    parts = app(environ, start)
+    whole = b"".join(parts)
+    getattr(parts, "close", lambda: None)()
+    return Answer([*started, {"type": "http.response.body", "body": whole}])
+
+
+def ask_by(face: str, app: Any, *asked: str, **fields: Any) -> Answer:
+    """Ask an application of ASGI or WSGI."""
+    return (
+        asyncio.run(ask(app, *asked, **fields))
+        if face == "asgi"
+        else ask_wsgi(app, *asked, **fields)
+    )
 
 
 async def say(scope: Scope, receive: Receive, send: Send) -> None:

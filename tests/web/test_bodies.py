@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from time import process_time
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -81,21 +80,6 @@ def test_g3_any_bytes_are_a_value_or_the_refusal(body: bytes) -> None:
         read_body(body, Wanted)
     except InvalidRequest as refusal:
         written(refusal.body()).decode()
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=10,
-)
-
-
-@given(json_values)
-def test_any_json_is_a_value_or_the_refusal(value: Any) -> None:
-    try:
-        read_body(json.dumps(value).encode(), Wanted)
-    except InvalidRequest as refusal:
-        json.loads(written(refusal.body()))
 
 
 @pytest.mark.parametrize(

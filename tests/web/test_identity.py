@@ -14,23 +14,21 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
-from fastapi import FastAPI, WebSocket
-from fastapi import Request as FastApiRequest
+from fastapi import WebSocket
 from flask import Flask, Response, stream_with_context
 from flask import g as flask_g
-from litestar import Litestar, get
-from litestar import Request as LitestarRequest
 from quart import Quart
 from quart import g as quart_g
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 from werkzeug.test import Client
 
-from lockgate import PUBLIC, Gate, Rule, asgi, fastapi, flask, litestar, quart, starlette
+from lockgate import PUBLIC, Rule, asgi, flask, quart, starlette
 
+from .applications import protected
 from .driving import Bench, Line, ask, websocket_scope
 
 ORGANIZATIONS = ("org_1", "org_2")
@@ -65,54 +63,28 @@ class Meeting:
             await self._inside.wait()
 
 
-def application(framework: str, gate: Gate, meeting: Meeting) -> ASGIApp:
-    """A protected application that answers with the organization in its state."""
-    if framework == "asgi":
-
-        async def plain(scope: Scope, receive: Receive, send: Send) -> None:
-            await meeting.wait()
-            response = PlainTextResponse(scope["state"]["principal"].organization)
-            await response(scope, receive, send)
-
-        return asgi.protect(plain, gate)
-    if framework == "starlette":
-
-        async def view(request: Request) -> PlainTextResponse:
-            await meeting.wait()
-            assert request.state.pool == "a pool"
-            return PlainTextResponse(request.state.principal.organization)
-
-        return starlette.protect(Starlette(routes=[Route("/", view)]), gate)
-    if framework == "fastapi":
-        app = FastAPI()
-
-        @app.get("/")
-        async def operation(request: FastApiRequest) -> Any:
-            await meeting.wait()
-            return PlainTextResponse(request.state.principal.organization)
-
-        return fastapi.protect(app, gate)
-
-    @get("/", media_type="text/plain")
-    async def handler(request: LitestarRequest[Any, Any, Any]) -> str:
-        await meeting.wait()
-        return str(request.scope["state"]["principal"].organization)
-
-    checks: Any = litestar.RouteMiddleware
-    service = Litestar([handler], middleware=[checks], logging_config=None)
-    return litestar.protect(service, gate)
-
-
 @pytest.mark.parametrize("framework", ["asgi", "starlette", "fastapi", "litestar"])
 async def test_requests_that_share_the_state_of_a_server_have_their_own_principal_D54(
     framework: str,
 ) -> None:
-    bench = Bench()
+    bench, meeting = Bench(), Meeting()
+
+    async def view(principal: Any) -> dict[str, str]:
+        await meeting.wait()
+        return {"for": principal.organization}
+
+    async def plain(scope: Scope, receive: Receive, send: Send) -> None:
+        await JSONResponse(await view(scope["state"]["principal"]))(scope, receive, send)
+
+    if framework == "asgi":
+        app = asgi.protect(plain, bench.gate)
+    else:
+        app, _ = protected(framework, bench.gate, make={"view": view})
     keys = [bench.key(organization=one) for one in ORGANIZATIONS]
-    server = Shared(application(framework, bench.gate, Meeting()))
-    answers = await asyncio.gather(*(ask(server, key=key) for key in keys))
-    assert [answer.body.decode() for answer in answers] == list(ORGANIZATIONS)
-    assert "principal" not in server.state
+    server = Shared(app)
+    answers = await asyncio.gather(*(ask(server, path="/models", key=key) for key in keys))
+    assert [answer.json()["for"] for answer in answers] == list(ORGANIZATIONS)
+    assert server.state == {"pool": "a pool"}
 
 
 async def test_websockets_that_share_the_state_of_a_server_have_their_own_principal_D54() -> None:
@@ -141,6 +113,7 @@ async def test_a_public_route_beside_a_guarded_one_has_no_principal_D54() -> Non
 
     async def view(request: Request) -> PlainTextResponse:
         await meeting.wait()
+        assert request.state.pool == "a pool"
         return PlainTextResponse(str(request.state.principal and "somebody"))
 
     routes = [Route("/", view), Route("/open", view)]

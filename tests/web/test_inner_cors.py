@@ -11,7 +11,6 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.wsgi import WSGIHandler
 from django.test import override_settings
 from fastapi import FastAPI
-from litestar import Litestar
 from litestar.config.cors import CORSConfig
 from quart import Quart
 from starlette.applications import Starlette
@@ -21,7 +20,9 @@ from starlette.testclient import TestClient
 
 from lockgate import asgi, django, fastapi, litestar, quart, starlette
 
+from .applications import of_litestar
 from .driving import Bench
+from .front_ends import django_settings
 
 ORIGIN = "https://console.example.com"
 ALLOWED: dict[str, Any] = {"allow_origins": [ORIGIN]}
@@ -73,9 +74,7 @@ def test_a_middleware_of_a_mounted_application_is_told(caplog: pytest.LogCapture
 
 @pytest.mark.parametrize("cors", [None, CORSConfig(allow_origins=[ORIGIN])])
 def test_litestars_is_told(cors: CORSConfig | None, caplog: pytest.LogCaptureFixture) -> None:
-    checks: Any = litestar.RouteMiddleware
-    app = Litestar([], middleware=[checks], cors_config=cors, logging_config=None)
-    litestar.protect(app, Bench().gate)
+    litestar.protect(of_litestar([], cors_config=cors), Bench().gate)
     assert len(told(caplog)) == (0 if cors is None else 1)
 
 
@@ -92,24 +91,18 @@ def test_quarts_is_told(caplog: pytest.LogCaptureFixture) -> None:
     assert len(told(caplog)) == 1
 
 
-urlpatterns: list[Any] = []
-
-
 @pytest.mark.parametrize(
     ("handler", "remedy"),
     [(ASGIHandler, "serve CORSMiddleware(app"), (WSGIHandler, "have the HTTP server")],
 )
 def test_djangos_is_told(handler: Any, remedy: str, caplog: pytest.LogCaptureFixture) -> None:
-    if not settings.configured:
-        settings.configure()
-    checks = ["lockgate.django.RouteMiddleware"]
-    with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=checks):
+    with django_settings():
         application = handler()
         django.protect(application, Bench().gate)
         assert told(caplog) == []
-    served = ["corsheaders.middleware.CorsMiddleware", *checks]
-    with override_settings(ROOT_URLCONF=__name__, MIDDLEWARE=served):
-        django.protect(application, Bench().gate)
+        layers = ["corsheaders.middleware.CorsMiddleware", *settings.MIDDLEWARE]
+        with override_settings(MIDDLEWARE=layers):
+            django.protect(application, Bench().gate)
     (line,) = told(caplog)
     assert line.startswith(f"django-cors-headers {TELLS}")
     assert remedy in line

@@ -6,10 +6,11 @@ readings of a request would.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from django.apps import apps
@@ -39,11 +40,11 @@ from werkzeug.test import Client as WsgiClient
 from lockgate import PUBLIC, ConfigurationError, Rule, django, litestar, quart
 from lockgate.asgi import GateMiddleware
 from lockgate.flask import protect
-from lockgate.flask import requires as flask_requires
 from lockgate.web.audit import ServedRoute
 from lockgate.web.starlette_routes import routes_of
 
 from . import driving
+from .applications import of_litestar
 from .driving import Answer, Bench, Line, websocket_scope
 
 RULES: dict[str, Rule | str] = {"GET /admin": "account:write", "GET /open": PUBLIC}
@@ -118,10 +119,9 @@ async def admin(_: Request) -> Response:
     return PlainTextResponse("admin")
 
 
-def starlette_app(routes: list[Any], bench: Bench) -> ASGIApp:
-    app = Starlette(routes=routes)
-    app.add_middleware(Rewriting)
-    return GateMiddleware(app, bench.gate, RULES)
+async def said() -> str:
+    REACHED.append("admin")
+    return "admin"
 
 
 def ask_asgi(app: ASGIApp, key: str) -> Ask:
@@ -135,54 +135,37 @@ def ask_wsgi(app: Any, key: str) -> Ask:
 
 
 def application(framework: str, bench: Bench) -> Any:
-    if framework == "starlette":
-        return starlette_app([Route("/admin", admin)], bench)
-    if framework == "mounted":
-        inner = Starlette(routes=[Mount("/", routes=[Route("/admin", admin)])])
-        return starlette_app([Mount("", inner)], bench)
-    if framework == "fastapi":
-        app = FastAPI()
-        app.add_api_route("/admin", lambda: REACHED.append("admin"))
-        app.add_middleware(Rewriting)
-        return GateMiddleware(app, bench.gate, RULES)
-    if framework == "flask":
-        flask = Flask(__name__)
-
-        def flask_view() -> str:
-            REACHED.append("admin")
-            return "admin"
-
-        flask.add_url_rule("/admin", view_func=flask_view)
-        flask.wsgi_app = rewriting(flask.wsgi_app)  # type: ignore[method-assign]
-        protect(flask, bench.gate, rules=RULES)
-        return flask
-    if framework == "django":
-        return django.protect(WSGIHandler(), bench.gate, rules=RULES)
-    if framework == "django-asgi":
-        return django.protect(ASGIHandler(), bench.gate, rules=RULES)
-    if framework == "litestar":
-
-        @get("/admin")
-        async def handler() -> str:
-            REACHED.append("admin")
-            return "admin"
-
-        service = Litestar([handler], middleware=[litestar.RouteMiddleware], logging_config=None)
-        guarded = litestar.protect(service, bench.gate, rules=RULES)
-        changed: Any = guarded
-        changed.app = Rewriting(guarded.app)
-        return guarded
-    service_of_quart = Quart(__name__)
-
-    async def view() -> str:
-        REACHED.append("admin")
-        return "admin"
-
-    service_of_quart.add_url_rule("/admin", view_func=view)
-    layered: Any = Rewriting(cast(Any, service_of_quart.asgi_app))
-    service_of_quart.asgi_app = layered  # type: ignore[method-assign]
-    quart.protect(service_of_quart, bench.gate, rules=RULES)
-    return service_of_quart
+    """A protected application with the layer between the gate and its router."""
+    app: Any
+    layered: Any
+    match framework:
+        case "starlette" | "mounted" | "fastapi":
+            routes: list[Any] = [Route("/admin", admin)]
+            if framework == "mounted":
+                routes = [Mount("", Starlette(routes=[Mount("/", routes=routes)]))]
+            app = FastAPI() if framework == "fastapi" else Starlette(routes=routes)
+            if framework == "fastapi":
+                app.add_api_route("/admin", said)
+            app.add_middleware(Rewriting)
+            return GateMiddleware(app, bench.gate, RULES)
+        case "flask":
+            app = Flask(__name__)
+            app.add_url_rule("/admin", view_func=lambda: asyncio.run(said()))
+            app.wsgi_app = rewriting(app.wsgi_app)
+            return protect(app, bench.gate, rules=RULES)
+        case "django":
+            return django.protect(WSGIHandler(), bench.gate, rules=RULES)
+        case "django-asgi":
+            return django.protect(ASGIHandler(), bench.gate, rules=RULES)
+        case "litestar":
+            layered = litestar.protect(of_litestar([get("/admin")(said)]), bench.gate, rules=RULES)
+            layered.app = Rewriting(layered.app)
+            return layered
+        case _:
+            app = Quart(__name__)
+            app.add_url_rule("/admin", view_func=said)
+            app.asgi_app = Rewriting(app.asgi_app)
+            return quart.protect(app, bench.gate, rules=RULES)
 
 
 @pytest.fixture
@@ -280,17 +263,6 @@ def test_a_subdomain_route_needs_the_rule_for_its_host_below_the_server_name(
     assert bench.used() == used + 50
 
 
-def test_a_view_of_a_subdomain_declares_a_rule_for_its_host() -> None:
-    bench = Bench()
-    flask = Flask("panels", subdomain_matching=True, static_folder=None)
-    flask.config["SERVER_NAME"] = "example.com"
-    flask.get("/panel", subdomain="admin")(flask_requires("account:write")(lambda: "admin"))
-    protect(flask, bench.gate, strict=True)
-    headers = {"Authorization": f"Bearer {bench.key('account:write')}"}
-    answer = WsgiClient(flask).get("/panel", base_url="http://admin.example.com", headers=headers)
-    assert (answer.status_code, answer.text) == (200, "admin")
-
-
 def test_django_and_litestar_are_not_protected_without_their_middleware(
     django_settings: None,
 ) -> None:
@@ -360,18 +332,16 @@ def localized(prefixed: bool, translated: bool) -> Any:
 
 
 @pytest.mark.usefixtures("django_settings")
-@pytest.mark.parametrize("handler", [WSGIHandler, ASGIHandler])
 @pytest.mark.parametrize(
-    ("prefixed", "translated", "english", "german"),
+    ("handler", "started", "prefixed", "translated", "english", "german"),
     [
-        (True, False, "/en/users", "/de/users"),
-        (False, False, "/users", "/de/users"),
-        (True, True, "/en/users", "/de/benutzer"),
+        (WSGIHandler, "en", True, False, "/en/users", "/de/users"),
+        (ASGIHandler, "de", False, False, "/users", "/de/users"),
+        (WSGIHandler, "de", True, True, "/en/users", "/de/benutzer"),
     ],
 )
-@pytest.mark.parametrize("started", ["en", "de"])
 def test_a_django_view_keeps_its_rule_under_every_language(
-    handler: Any, prefixed: bool, translated: bool, english: str, german: str, started: str
+    handler: Any, started: str, prefixed: bool, translated: bool, english: str, german: str
 ) -> None:
     bench = Bench()
     key = bench.key("account:read")
@@ -621,8 +591,7 @@ def test_litestar_handlers_with_equal_path_templates_keep_their_own_rules(turned
         return ""
 
     handlers: list[Any] = [tail, one] if turned else [one, tail]
-    checks: Any = litestar.RouteMiddleware
-    service = Litestar(handlers, middleware=[checks], openapi_config=None, logging_config=None)
+    service = of_litestar(handlers)
     rules: dict[str, Rule | str] = {
         "GET /x/{p}": "account:read",
         "GET /x/{p:path}": PUBLIC,
@@ -635,18 +604,12 @@ def test_litestar_handlers_with_equal_path_templates_keep_their_own_rules(turned
     good = {"Authorization": f"Bearer {bench.key('account:read')}"}
     assert client.get("/x/1", headers=good).status_code == 200
 
-
-def test_a_litestar_handler_of_two_paths_written_alike_needs_the_rules_of_both() -> None:
-    bench = Bench()
-
     @get(["/x/{p:str}", "/x/{p:path}"])
     async def either() -> str:
         return ""
 
-    checks: Any = litestar.RouteMiddleware
-    service = Litestar([either], middleware=[checks], openapi_config=None, logging_config=None)
-    rules: dict[str, Rule | str] = {"GET /x/{p}": "account:read", "GET /x/{p:path}": PUBLIC}
-    client = TestClient(litestar.protect(service, bench.gate, rules=rules))
+    # A handler of two paths that are written alike needs the rules of both.
+    client = TestClient(litestar.protect(of_litestar([either]), bench.gate, rules=rules))
     assert client.get("/x/1/2").status_code == 404
 
 
@@ -664,8 +627,7 @@ async def test_litestar_routes_that_name_a_parameter_differently_are_served(turn
         return "two"
 
     handlers: list[Any] = [two, one] if turned else [one, two]
-    checks: Any = litestar.RouteMiddleware
-    service = Litestar(handlers, middleware=[checks], openapi_config=None, logging_config=None)
+    service = of_litestar(handlers)
     rules: dict[str, Rule | str] = {
         "GET /items/{id}/{part}": PUBLIC,
         "POST /items/{id}/{part}": "account:write",
@@ -680,8 +642,10 @@ async def test_litestar_routes_that_name_a_parameter_differently_are_served(turn
     assert (await driving.ask(guarded, "POST", "/other/1", key=key)).body == b"two"
 
 
-@pytest.mark.parametrize("origin", [[("origin", "")], [("origin", ""), ("origin", "https://a")]])
-@pytest.mark.parametrize("wanted", ["", "GET"])
+@pytest.mark.parametrize(
+    ("origin", "wanted"),
+    [([("origin", "")], "GET"), ([("origin", ""), ("origin", "https://a")], "")],
+)
 def test_an_empty_origin_is_no_preflight_and_its_rule_is_charged(
     origin: list[tuple[str, str]], wanted: str
 ) -> None:
@@ -693,9 +657,7 @@ def test_an_empty_origin_is_no_preflight_and_its_rule_is_charged(
         reached.append("options")
         return ""
 
-    checks: Any = litestar.RouteMiddleware
-    cors = CORSConfig(allow_origins=["https://a"])
-    service = Litestar([options], middleware=[checks], cors_config=cors, logging_config=None)
+    service = of_litestar([options], cors_config=CORSConfig(allow_origins=["https://a"]))
     rules: dict[str, Rule | str] = {"OPTIONS /o": "account:read"}
     client = TestClient(litestar.protect(service, bench.gate, rules=rules))
     headers = [*origin, ("access-control-request-method", wanted)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import io
 from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -19,7 +17,7 @@ from lockgate import PUBLIC, Gate, Rule, asgi, run, wsgi
 from lockgate.errors import ConfigurationError
 from lockgate.web.shadow import Shadow
 
-from .driving import Bench, ask
+from .driving import Bench, ask, ask_by, say
 
 Ask = Callable[..., int]
 Rules = dict[str, Any]
@@ -63,24 +61,10 @@ class Nested:
 
     def ask(self, method: str = "POST", path: str = "/jobs", **headers: str) -> int:
         """The status of the answer."""
-        if self.face == "asgi":
-            fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
-            answer = asyncio.run(ask(self.app, method, path, headers=fields))
-            self.headers = answer.headers
-            return answer.status
-        environ: WSGIEnvironment = {
-            "REQUEST_METHOD": method,
-            "PATH_INFO": path,
-            "REMOTE_ADDR": "192.0.2.1",
-            "wsgi.input": io.BytesIO(),
-            **{f"HTTP_{n.upper().replace('-', '_')}": value for n, value in headers.items()},
-        }
-        started: list[tuple[str, list[tuple[str, str]]]] = []
-        body = self.app(environ, lambda *head: started.append(head[:2]))
-        b"".join(body)
-        getattr(body, "close", lambda: None)()
-        self.headers = [(name.lower(), value) for name, value in started[0][1]]
-        return int(started[0][0][:3])
+        fields = [(name.replace("_", "-"), value) for name, value in headers.items()]
+        answer = ask_by(self.face, self.app, method, path, headers=fields)
+        self.headers = answer.headers
+        return answer.status
 
     @property
     def rate(self) -> list[int]:
@@ -111,94 +95,72 @@ def face(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.parametrize(
     ("costs", "charged"),
-    [((1, 5), 5), ((5, 1), 5), ((5, 5), 5), ((2, 3, 7), 7), ((5, 1, 5), 5), ((1, 5, 2, 6), 6)],
+    [((1, 5), 5), ((5, 1), 5), ((2, 3, 7), 7), ((5, 1, 5), 5), ((1, 5, 2, 6), 6), ((5, 0, 5), 5)],
 )
 def test_a_request_is_charged_the_highest_cost_of_all_gates(
     face: str, costs: tuple[int, ...], charged: int
 ) -> None:
+    """A public gate (0) between two others changes nothing."""
     bench = Bench()
-    nested = Nested(face, bench, *({"POST /jobs": Rule(cost=cost)} for cost in costs))
+    rules = [{"POST /jobs": Rule(cost=cost) if cost else PUBLIC} for cost in costs]
+    nested = Nested(face, bench, *rules)
     assert nested.ask(authorization=f"Bearer {bench.key()}") == 200
     assert nested.ran == 1
     assert bench.used() == charged
 
 
-def test_a_public_gate_between_two_others_changes_no_charge(face: str) -> None:
-    bench = Bench()
-    rules = {"POST /jobs": Rule(cost=5)}, {"POST /jobs": PUBLIC}, {"POST /jobs": Rule(cost=5)}
-    nested = Nested(face, bench, *rules)
-    assert nested.ask(authorization=f"Bearer {bench.key()}") == 200
-    assert bench.used() == 5
+def with_key(app: Any, key: str) -> Any:
+    """An application that asks another one with another key."""
+
+    async def ask_with(scope: Scope, receive: Receive, send: Send) -> None:
+        fields = [(b"authorization", f"Bearer {key}".encode())]
+        await app({**scope, "headers": fields}, receive, send)
+
+    return ask_with
 
 
 async def test_an_inner_gate_does_not_share_the_slot_of_another_gate_D26() -> None:
     outer, inner = Bench(), Bench()
-    credentials = [outer.key(), inner.key()]
     held: list[int] = []
 
-    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         for bench in (outer, inner):
             held.append(len(await bench.gate.slots.held("org_1")))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
+        await say(scope, receive, send)
 
-    last = asgi.GateMiddleware(app, inner.gate, {"POST /jobs": Rule(slot=True)})
+    rules = {"POST /jobs": Rule(slot=True)}
+    last = asgi.GateMiddleware(app, inner.gate, rules)
     middle = asgi.GateMiddleware(last, inner.gate, {"POST /jobs": Rule()})
-
-    async def with_the_other_key(scope: Scope, receive: Receive, send: Send) -> None:
-        fields = [(b"authorization", f"Bearer {credentials[1]}".encode())]
-        await middle({**scope, "headers": fields}, receive, send)
-
-    first = asgi.GateMiddleware(with_the_other_key, outer.gate, {"POST /jobs": Rule(slot=True)})
-    fields = [("authorization", f"Bearer {credentials[0]}")]
-    assert (await ask(first, "POST", "/jobs", headers=fields)).status == 200
+    first = asgi.GateMiddleware(with_key(middle, inner.key()), outer.gate, rules)
+    assert (await ask(first, "POST", "/jobs", key=outer.key())).status == 200
     assert held == [1, 1]
-
-
-async def test_an_endpoint_takes_no_slot_of_another_gate_for_its_own_D26() -> None:
-    outer, inner = Bench(), Bench()
-    credentials = [outer.key(), inner.key()]
-
-    @asgi.requires("jobs:write", slot=True)
-    async def endpoint(_scope: Scope, _receive: Receive, send: Send) -> None:
-        raise AssertionError("it has no slot of the inner gate")
-
-    within = asgi.GateMiddleware(endpoint, inner.gate)
-
-    async def with_the_other_key(scope: Scope, receive: Receive, send: Send) -> None:
-        fields = [(b"authorization", f"Bearer {credentials[1]}".encode())]
-        await within({**scope, "headers": fields}, receive, send)
-
-    guarded = asgi.GateMiddleware(with_the_other_key, outer.gate, {"POST /jobs": Rule(slot=True)})
+    # Nor does an endpoint take it for its own.
+    endpoint: Any = asgi.requires("jobs:write", slot=True)(say)
+    within = with_key(asgi.GateMiddleware(endpoint, inner.gate), inner.key())
+    guarded = asgi.GateMiddleware(within, outer.gate, rules)
     with pytest.raises(ConfigurationError, match="put @requires directly below"):
-        await ask(guarded, "POST", "/jobs", key=credentials[0])
+        await ask(guarded, "POST", "/jobs", key=outer.key())
 
 
 @pytest.mark.parametrize("slot", [False, True])
 async def test_a_gate_around_another_gate_charges_its_own_requests_once(slot: bool) -> None:
     bench, other = Bench(), Bench()
-    credentials = [bench.key(), other.key()]
     seen: list[tuple[int, int]] = []
 
-    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
         entry = scope["lockgate.entry"]
         assert entry.gate is bench.gate
         assert (entry.slot is not None) is slot
         assert entry.outer.gate is other.gate
         seen.append((bench.used(), len(await bench.gate.slots.held("org_1"))))
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body"})
+        await say(scope, receive, send)
 
     rules = {"POST /jobs": Rule(cost=3, slot=slot)}
-    within = asgi.GateMiddleware(app, bench.gate, rules)
-    between = asgi.GateMiddleware(within, other.gate)
-
-    async def with_the_other_key(scope: Scope, receive: Receive, send: Send) -> None:
-        fields = [(b"authorization", f"Bearer {credentials[1]}".encode())]
-        await between({**scope, "headers": fields}, receive, send)
-
-    guarded = asgi.GateMiddleware(with_the_other_key, bench.gate, rules)
-    assert (await ask(guarded, "POST", "/jobs", key=credentials[0])).status == 200
+    key = bench.key()
+    within = with_key(asgi.GateMiddleware(app, bench.gate, rules), key)
+    between = with_key(asgi.GateMiddleware(within, other.gate), other.key())
+    guarded = asgi.GateMiddleware(between, bench.gate, rules)
+    assert (await ask(guarded, "POST", "/jobs", key=key)).status == 200
     assert seen == [(3, int(slot))]
     assert other.used() == 1
 

@@ -2,120 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
-from flask import Flask
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
 from starlette.testclient import TestClient
-from werkzeug.test import Client
 
-from lockgate import ConfigurationError, Gate, fastapi, flask, starlette
+from lockgate import ConfigurationError, Gate
 from lockgate.options import WebOptions
 from lockgate.sessions import SignedCookie
 
+from .applications import ADAPTERS, asking
+
 SESSIONS = SignedCookie(["a session secret of the tests"])
 PAGE = "https://console.example.com"
-READY = "/health/ready"
+PROTECTED = ("starlette", "fastapi", "flask")
 
 
 def gate_of(public_url: str | None = PAGE) -> Gate:
-    return Gate(
-        brand="acme",
-        sessions=SESSIONS,
-        web_options=WebOptions(public_url=public_url, health="/health"),
-    )
+    options = WebOptions(public_url=public_url, health="/health")
+    return Gate(brand="acme", sessions=SESSIONS, web_options=options)
 
 
-def a_starlette(gate: Gate, scope: str, operations: Gate | None) -> Any:
-    @starlette.requires(scope)
-    async def models(_: Any) -> PlainTextResponse:
-        return PlainTextResponse("ok")
-
-    app = Starlette(routes=[Route("/models", models)])
-    if operations is not None:
-        app.router.routes.extend(starlette.operations(operations))
-    return starlette.protect(app, gate)
-
-
-def a_fastapi(gate: Gate, scope: str, operations: Gate | None) -> Any:
-    app = FastAPI()
-
-    @app.get("/models", dependencies=[fastapi.requires(scope)])
-    async def models() -> str:
-        return "ok"
-
-    if operations is not None:
-        app.include_router(fastapi.operations(operations))
-    return fastapi.protect(app, gate)
+def made(
+    framework: str, gate: Gate | None = None, scope: str = "models:read", other: Gate | None = None
+) -> Any:
+    """An application behind a gate, and the operations of another one."""
+    adapter, make = ADAPTERS[framework]
+    app = make(scope=scope)
+    if other is not None:
+        operations = adapter.operations(other)
+        if framework == "starlette":
+            app.router.routes.extend(operations)
+        else:
+            add = app.include_router if framework == "fastapi" else app.register_blueprint
+            add(operations)
+    return adapter.protect(app, gate or gate_of())
 
 
-def a_flask(gate: Gate, scope: str, operations: Gate | None) -> Any:
-    app = Flask(__name__)
-
-    @app.get("/models")
-    @flask.requires(scope)
-    def models() -> str:
-        return "ok"
-
-    if operations is not None:
-        app.register_blueprint(flask.operations(operations))
-    return flask.protect(app, gate)
-
-
-Make = Callable[[Gate, str, "Gate | None"], Any]
-MAKERS = pytest.mark.parametrize("make", [a_starlette, a_fastapi, a_flask])
-MISTAKES: dict[str, Callable[[Make], Any]] = {
-    "no such scope": lambda make: make(gate_of(), "modles:raed", None),
-    "operations of another gate": lambda make: make(gate_of(), "models:read", gate_of()),
-    "no origin": lambda make: make(gate_of(None), "models:read", None),
-}
-TOLD = {
-    "no such scope": "modles:raed",
-    "operations of another gate": "operations of another gate",
-    "no origin": "public_url",
+MISTAKES = {
+    "modles:raed": lambda framework: made(framework, scope="modles:raed"),
+    "operations of another gate": lambda framework: made(framework, other=gate_of()),
+    "public_url": lambda framework: made(framework, gate_of(None)),
 }
 
 
-def probe(app: Any) -> int:
-    """Ask as an orchestrator does, of a process whose server runs no lifespan."""
-    if isinstance(app, Flask):
-        return Client(app).get(READY).status_code
-    return TestClient(app, raise_server_exceptions=False).get(READY).status_code
-
-
-@MAKERS
-def test_a_process_without_a_mistake_is_ready(make: Make) -> None:
+@pytest.mark.parametrize("framework", PROTECTED)
+def test_a_process_without_a_mistake_is_ready(framework: str) -> None:
     gate = gate_of()
-    assert probe(make(gate, "models:read", None)) == 200
-    assert probe(make(gate, "models:read", gate)) == 200
+    for app in (made(framework, gate), made(framework, gate, other=gate)):
+        assert asking(app, is_wsgi=framework == "flask")("/health/ready").status == 200
 
 
-@pytest.mark.parametrize(
-    ("make", "mistake"),
-    [(a_flask, "no origin"), *((m, found) for m in (a_starlette, a_fastapi) for found in MISTAKES)],
-)
-def test_a_process_with_a_mistake_is_never_ready(make: Make, mistake: str) -> None:
-    app = MISTAKES[mistake](make)
-    for _ in range(2):
-        assert probe(app) in {500, 503}
-
-
-@pytest.mark.parametrize("mistake", ["no such scope", "operations of another gate"])
-def test_flask_is_not_protected_with_a_mistake(mistake: str) -> None:
-    with pytest.raises(ConfigurationError, match=TOLD[mistake]):
-        MISTAKES[mistake](a_flask)
-
-
-@pytest.mark.parametrize("make", [a_starlette, a_fastapi])
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_an_asgi_server_does_not_start_with_a_mistake(make: Make, mistake: str) -> None:
-    with (
-        pytest.raises(ConfigurationError, match=TOLD[mistake]),
-        TestClient(MISTAKES[mistake](make)),
-    ):
+@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
+def test_an_asgi_process_with_a_mistake_does_not_start_and_is_never_ready(
+    framework: str, mistake: str
+) -> None:
+    app = MISTAKES[mistake](framework)
+    with pytest.raises(ConfigurationError, match=mistake), TestClient(app):
         pass
+    client = TestClient(MISTAKES[mistake](framework), raise_server_exceptions=False)
+    assert {client.get("/health/ready").status_code for _ in range(2)} <= {500, 503}
+
+
+def test_flask_is_not_protected_with_a_mistake_or_never_ready() -> None:
+    for mistake in ("modles:raed", "operations of another gate"):
+        with pytest.raises(ConfigurationError, match=mistake):
+            MISTAKES[mistake]("flask")
+    ask = asking(MISTAKES["public_url"]("flask"), is_wsgi=True)
+    assert {ask("/health/ready").status for _ in range(2)} <= {500, 503}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -15,10 +14,8 @@ from lockgate.asgi import GateMiddleware as AsgiGate
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.errors import NotFound
 from lockgate.wsgi import GateMiddleware as WsgiGate
-from tests.test_wsgi import ask as ask_wsgi
-from tests.test_wsgi import environ
 
-from .driving import Bench, ask
+from .driving import Bench, ask_by
 
 RULES = {"GET /jobs": "jobs:read", "GET /models": "models:read"}
 OWN = [("Deprecation", "@1"), ("Sunset", "Thu, 01 Jan 1970 00:00:01 GMT"), ("X-Own", "1")]
@@ -55,18 +52,9 @@ class Rotated:
 
     def ask(self, server: str, path: str, key: str) -> tuple[int, dict[str, list[str]]]:
         """Return the status and the headers of an answer."""
-        if server == "asgi":
-            answer = asyncio.run(ask(self.asgi, path=path, key=key))
-            pairs = answer.headers
-            status = answer.status
-        else:
-            sent = ask_wsgi(self.wsgi, environ(path=path, HTTP_AUTHORIZATION=f"Bearer {key}"))
-            pairs = [*sent.headers.items()]  # `ask` has seen that no name comes twice.
-            status = int(sent.status[:3])
-        headers: dict[str, list[str]] = {}
-        for name, value in pairs:
-            headers.setdefault(name.lower(), []).append(value)
-        return status, headers
+        answer = ask_by(server, self.asgi if server == "asgi" else self.wsgi, path=path, key=key)
+        names = dict(answer.headers)
+        return answer.status, {name: answer.all(name) for name in names}
 
 
 SERVERS = pytest.mark.parametrize("server", ["asgi", "wsgi"])

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from io import BytesIO
-from typing import Any
-from wsgiref.util import setup_testing_defaults
 
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from lockgate import Rule
+from lockgate import Rule, wsgi
 from lockgate.asgi import GateMiddleware
-from lockgate.flask import protect
 from lockgate.options import WebOptions
 from lockgate.starlette import operations
 
-from .driving import ORIGIN, Bench, Line, ask, websocket_scope
+from .driving import ORIGIN, Bench, Line, ask, ask_wsgi, websocket_scope
 
 KEYS = "/api/v1/api-keys"
 CONSOLE = "https://console.other.example"
@@ -36,25 +32,8 @@ def by_asgi(bench: Bench, method: str, path: str, headers: Headers, body: bytes)
 
 
 def by_wsgi(bench: Bench, method: str, path: str, headers: Headers, body: bytes) -> int:
-    from flask import Flask
-
-    app = Flask(__name__)
-    protect(app, bench.gate)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": method,
-        "PATH_INFO": path,
-        "CONTENT_LENGTH": str(len(body)),
-        "wsgi.input": BytesIO(body),
-    }
-    for name, value in headers:  # As servers do: those that come twice are joined.
-        variable = name.upper().replace("-", "_")
-        variable = variable if variable == "CONTENT_TYPE" else f"HTTP_{variable}"
-        before = environ.get(variable)
-        environ[variable] = value if before is None else f"{before},{value}"
-    setup_testing_defaults(environ)
-    statuses: list[int] = []
-    list(app(environ, lambda status, *_: statuses.append(int(status[:3]))))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - nothing is written
-    return statuses[0]
+    app = wsgi.protect(lambda *_: [], bench.gate)
+    return ask_wsgi(app, method, path, headers=headers, body=body).status
 
 
 Face = Callable[[Bench, str, str, Headers, bytes], int]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,10 +19,7 @@ from lockgate.web.entry import principal_of
 from lockgate.web.operations import table
 from lockgate.web.shadow import Watch, kind_of
 
-from ..test_wsgi import ask as ask_wsgi
-from ..test_wsgi import environ
-from .driving import Bench
-from .driving import ask as ask_asgi
+from .driving import Bench, ask_by
 
 RULES: Mapping[str, Any] = {
     "GET /x": Rule("jobs:read", accepts=("key", "session")),
@@ -37,46 +34,36 @@ Ask = Callable[..., tuple[int, dict[str, str], str]]
 @pytest.fixture(params=["asgi", "wsgi"])
 def served(request: pytest.FixtureRequest) -> Callable[..., Ask]:
     """Puts a gate in shadow mode before an application that answers with its caller's name."""
-    return _asgi if request.param == "asgi" else _wsgi
+    return partial(_served, request.param)
 
 
-def _name(principal: Any) -> str:
-    return "nobody" if principal is None else f"{principal.organization} {principal.plan.name}"
-
-
-def _asgi(bench: Bench, shadow: Any = "limits") -> Ask:
+def _served(face: str, bench: Bench, shadow: Any = "limits") -> Ask:
     async def app(scope: Any, _receive: Any, send: Any) -> None:
         headers = [(name.lower().encode(), value.encode()) for name, value in OTHERS]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        body = _name(scope["state"]["principal"]).encode()
+        body = _name(scope["state"]["principal"])
         await send({"type": "http.response.body", "body": body})
 
-    guarded = asgi.GateMiddleware(app, bench.gate, RULES, shadow=shadow)
+    def wsgi_app(asked: Any, start_response: Any) -> Any:
+        start_response("200 OK", OTHERS)
+        return [_name(principal_of(asked))]
+
+    guarded: Any = (
+        asgi.GateMiddleware(app, bench.gate, RULES, shadow=shadow)
+        if face == "asgi"
+        else wsgi.GateMiddleware(wsgi_app, bench.gate, RULES, shadow=shadow)
+    )
 
     def asked(path: str = "/x", method: str = "GET", **credential: Any) -> tuple[int, Any, str]:
-        answer = asyncio.run(ask_asgi(guarded, method, path, **credential))
+        answer = ask_by(face, guarded, method, path, **credential)
         return answer.status, dict(answer.headers), answer.body.decode()
 
     return asked
 
 
-def _wsgi(bench: Bench, shadow: Any = "limits") -> Ask:
-    def app(asked: Any, start_response: Any) -> Any:
-        start_response("200 OK", OTHERS)
-        return [_name(principal_of(asked)).encode()]
-
-    guarded = wsgi.GateMiddleware(app, bench.gate, RULES, shadow=shadow)
-
-    def asked(
-        path: str = "/x", method: str = "GET", *, key: str | None = None, session: str | None = None
-    ) -> tuple[int, Any, str]:
-        given = {} if key is None else {"HTTP_AUTHORIZATION": f"Bearer {key}"}
-        given |= {} if session is None else {"HTTP_COOKIE": f"__session={session}"}
-        sent = ask_wsgi(guarded, environ(method, path, **given))
-        headers = {name.lower(): value for name, value in sent.headers.items()}
-        return int(sent.status[:3]), headers, sent.body.decode()
-
-    return asked
+def _name(principal: Any) -> bytes:
+    found = "nobody" if principal is None else f"{principal.organization} {principal.plan.name}"
+    return found.encode()
 
 
 def test_limits_are_only_watched_and_the_caller_stays_known(served: Callable[..., Ask]) -> None:
