@@ -35,6 +35,8 @@ class ComposedStore(MemoryStore):
 
 
 class TestComposition(StoreSuite):
+    parts = ("admission",)
+
     def make_store(self) -> Store:
         return ComposedStore()
 

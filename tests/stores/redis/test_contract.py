@@ -14,6 +14,7 @@ import redis
 from lockgate import Store, run
 from lockgate.stores.answers import Verdict
 from lockgate.stores.redis import RedisStore
+from lockgate.testing.checks import PARTS, WINDOW_PARTS
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
@@ -53,7 +54,17 @@ class TestOneServer(RedisSuite):
 
 
 class TestCluster(RedisSuite):
+    """The scripts of windows and budgets are those of one server, on names of one slot:
+    ``test_ledger.py`` runs each of them here as well."""
+
     kind = "cluster"
+    parts = tuple(part for part in PARTS if part not in WINDOW_PARTS)
+
+
+@pytest.mark.matrix
+class TestWindowsOfCluster(RedisSuite):
+    kind = "cluster"
+    parts = WINDOW_PARTS
 
 
 class TestValkey(RedisSuite):
