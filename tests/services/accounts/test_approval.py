@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from lockgate import ConfigurationError, MemoryStore, Registration, RegistrationRequest, run
+from lockgate import RegistrationRequest, run
 from lockgate.errors import (
     InvalidRequest,
     RateLimitExceeded,
     RegistrationRefused,
     RegistrationUnavailable,
+    StoreUnavailable,
 )
 from lockgate.services.accounts.approval import PROOF_LENGTH
 
+from ..bench import Hooked
 from .accounting import ADDRESS, EMAIL, Office
 
 
@@ -130,25 +132,14 @@ def test_a_registration_over_a_budget_is_not_put_to_the_host() -> None:
 
 
 def test_an_invalid_registration_is_not_put_to_the_host() -> None:
-    office = Office(approve=_raises)
-    for proof in ("", "x" * (PROOF_LENGTH + 1), "\u00e9", "a\nb", "\ud800", "\0"):
+    wrong = ("", "x" * (PROOF_LENGTH + 1), "\u00e9", "a\nb", "\ud800", "\0")
+    office, without_hook = Office(approve=_raises), Office()
+    for asked, proof in (*((office, proof) for proof in wrong), (without_hook, "x")):
         with pytest.raises(InvalidRequest) as caught:
-            register(office, proof=proof)
+            register(asked, proof=proof)
         assert [problem.field for problem in caught.value.problems] == ["proof"]
     with pytest.raises(RegistrationUnavailable):
         register(office, proof="x" * PROOF_LENGTH)
-
-
-def test_a_hook_that_is_no_function_is_refused_at_construction() -> None:
-    wrong: Any = "captcha"
-    with pytest.raises(ConfigurationError, match="approve"):
-        Registration(session_secrets=["a session secret of the tests"], approve=wrong)
-
-
-def test_a_proof_is_refused_without_a_hook_that_reads_it() -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        register(Office(), proof="x")
-    assert [problem.field for problem in caught.value.problems] == ["proof"]
 
 
 async def test_g5_a_hook_that_blocks_keeps_no_event_loop_waiting() -> None:
@@ -166,28 +157,8 @@ async def test_g5_a_hook_that_blocks_keeps_no_event_loop_waiting() -> None:
     assert (await flow).account.billing_email == EMAIL
 
 
-async def test_hooks_that_hang_take_no_more_than_some_threads() -> None:
-    release = threading.Event()
-    office = Office(
-        approve=lambda _: release.wait(60),
-        approve_timeout=0.01,
-        per_address=None,
-        per_email=None,
-    )
-    before = threading.active_count()
-    for _ in range(20):
-        with pytest.raises(RegistrationUnavailable):
-            await office.accounts.register("bot", EMAIL, address=ADDRESS)
-    assert threading.active_count() - before <= 16
-    release.set()
-
-
 def test_a_store_that_fails_after_the_approval_stores_nothing() -> None:
-    class Failing(MemoryStore):
-        async def register(self, *_: Any, **__: Any) -> Any:
-            raise OSError("parameters: ada@example.com")
-
-    office = Office(Failing(), approve=lambda _: True)
-    with pytest.raises(Exception, match="credentials"):
+    office = Office(Hooked().failing("register"), approve=lambda _: True)
+    with pytest.raises(StoreUnavailable, match="credentials"):
         register(office)
     assert registered(office) == 0

@@ -34,44 +34,19 @@ def test_an_address_is_normalised(given: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "",
-        "ada",
-        "@",
-        "ada@",
-        "@example.com",
-        "ada@localhost",
-        "ada@example",
-        "ada@[127.0.0.1]",
-        "ada@127.0.0.1",
-        "Ada <ada@example.com>",
-        '"a b"@example.com',
-        "ada@example.com\r\nBcc: eve@example.com",
-        "ada\n@example.com",
-        "ada@example.com\n",
-        " ada@example.com",
-        "ada@example.com ",
-        "ada@exam ple.com",
-        "ada@@example.com",
-        "ada..l@example.com",
-        "ada\0@example.com",
-        "ada\u200b@example.com",
-        "\u202eada@example.com",
-        "ada\ud800@example.com",
-        "ada@\ud800.com",
-        "a" * 65 + "@example.com",
-        "a@" + "b" * 64 + ".com",
-        "a" * 320 + "@example.com",
-        "a@" + "b." * 200 + "com",
-        "a@" * 30_000,
-        "\u00e9" * 60_000,
-        "ada@example.com,eve@example.com",
+        *("", "ada", "@", "ada@", "@example.com", "ada@localhost", "ada@example", "ada@127.0.0.1"),
+        *("ada@[127.0.0.1]", "Ada <ada@example.com>", '"a b"@example.com', "ada\n@example.com"),
+        *("ada@example.com\r\nBcc: eve@example.com", "ada@example.com\n", " ada@example.com"),
+        *("ada@example.com ", "ada@exam ple.com", "ada@@example.com", "ada..l@example.com"),
+        *("ada\0@example.com", "ada\u200b@example.com", "\u202eada@example.com", "a@" * 30_000),
+        *("ada\ud800@example.com", "ada@\ud800.com", "a" * 65 + "@example.com"),
+        *("a@" + "b" * 64 + ".com", "a" * 320 + "@example.com", "a@" + "b." * 200 + "com"),
+        *("\u00e9" * 60_000, "ada@example.com,eve@example.com"),
         "acme_live_4Lr7Ypxu_WJ1Eh9FkTdv2cT7sQmPXiYuS2bNqLw0ZrUvAo3C6d",
     ],
 )
 def test_an_invalid_address_is_refused_with_one_sentence(value: str) -> None:
-    email, problems = read_email(value)
-    assert email == ""
-    assert problems == [SENTENCE]
+    assert read_email(value) == ("", [SENTENCE])
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=60))

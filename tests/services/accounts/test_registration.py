@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -11,21 +10,19 @@ from typing import Any
 
 import pytest
 
-from lockgate import ConfigurationError, Gate, MemoryStore, Registration, run
-from lockgate.core.accounts import Account, AccountDraft
-from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate import ConfigurationError, Gate, MemoryStore, Registration, Store, run
+from lockgate.core.accounts import Account
 from lockgate.core.ledger import Peek
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import HandleTaken, InvalidRequest, RateLimitExceeded, StoreUnavailable
-from lockgate.options import StoreOptions, WebOptions
 from lockgate.services.accounts.registration import Registered
 from lockgate.sessions import SignedCookie
 from lockgate.stores.base import IoMode
 from lockgate.stores.resilience.local_limits import Fallback
-from tests.by_verbs import MemoryByVerbs
 from tests.gates import flat_gate
 
 from ...stores.making import at_once
+from ..bench import Hooked
 from .accounting import ADDRESS, EMAIL, ORIGIN, SECRET, Office, person
 
 FULL_KEY = re.compile(r"acme_live_[0-9A-Za-z]{8}_[0-9A-Za-z]{43}")
@@ -90,66 +87,56 @@ def test_d14_invalid_registrations_name_their_fields_and_are_not_counted(
 # --- limits ---------------------------------------------------------------------------------
 
 
-def test_d14_five_a_day_for_an_email_however_it_is_written() -> None:
+Calls = Callable[[Office, int], Registered]
+
+
+@pytest.mark.parametrize(
+    ("most", "span", "same", "other"),
+    [
+        (
+            5,
+            "day",  # However it is written.
+            lambda office, n: office.register(
+                ["ADA@example.com", "ada@EXAMPLE.COM", EMAIL][n % 3], address=f"192.0.2.{n}"
+            ),
+            lambda office, n: office.register("ada+1@example.com", address=f"192.0.2.{n}"),
+        ),
+        (
+            20,
+            "hour",
+            lambda office, n: office.register(f"ada{n}@example.com"),
+            lambda office, n: office.register(f"eve{n}@example.com", address="192.0.2.2"),
+        ),
+        (
+            100,
+            "hour",  # Of an IPv6 site.
+            lambda office, n: office.register(f"ada{n}@example.com", address=site(n)),
+            lambda office, n: office.register(f"eve{n}@example.com", address=site(1, "2001:db8:2")),
+        ),
+    ],
+    ids=["email", "address", "site"],
+)
+def test_d14_registrations_are_counted_by_email_address_and_site(
+    most: int, span: str, same: Calls, other: Calls
+) -> None:
     office = Office()
-    for index, email in enumerate([EMAIL, "ADA@example.com", "ada@EXAMPLE.COM", EMAIL, EMAIL]):
-        office.register(email, address=f"192.0.2.{index}")
-    with pytest.raises(RateLimitExceeded) as caught:
-        office.register(address="192.0.2.9")
-    assert caught.value.body()["limits"] == {"type": "day", "limit": 5, "used": 5}
-    office.register("ada+1@example.com", address="192.0.2.9")
-    office.clock.now += DAY - 1
-    with pytest.raises(RateLimitExceeded):
-        office.register()
-    office.clock.now += 1
-    office.register()
-
-
-def test_d14_twenty_an_hour_from_an_address() -> None:
-    office = Office()
-    for index in range(20):
-        office.register(f"ada{index}@example.com")
-    with pytest.raises(RateLimitExceeded) as caught:
-        office.register("eve@example.com")
-    assert caught.value.body()["limits"] == {"type": "hour", "limit": 20, "used": 20}
-    office.register("eve@example.com", address="192.0.2.2")
-    office.clock.now += HOUR
-    office.register("eve@example.com")
-
-
-def test_w7_a_registration_that_one_limit_refuses_costs_nothing_in_the_other() -> None:
-    office = Office(per_address=2, per_email=1)
-    office.register()
-    for _ in range(5):
-        with pytest.raises(RateLimitExceeded):
-            office.register()
-    office.register("eve@example.com")
-    for _ in range(5):
+    for number in range(most):
+        same(office, number)
+    for number in range(most, most + 3):
         with pytest.raises(RateLimitExceeded) as caught:
-            office.register("bob@example.com")
-        assert caught.value.type == "hour"
-    office.register("bob@example.com", address="192.0.2.2")
+            same(office, number)
+        assert caught.value.body()["limits"] == {"type": span, "limit": most, "used": most}
+    other(office, most)
+    office.clock.now += (DAY if span == "day" else HOUR) - 1
+    with pytest.raises(RateLimitExceeded):
+        same(office, most)
+    office.clock.now += 1
+    same(office, most)
 
 
 def site(number: int, network: str = "2001:db8:1") -> str:
     """The /64 by which an IPv6 client is counted, one of a site's many."""
     return f"{network}:{number:x}::/64"
-
-
-def test_d14_a_hundred_an_hour_from_an_ipv6_site() -> None:
-    office = Office()
-    for index in range(100):
-        office.register(f"ada{index}@example.com", address=site(index))
-    for index in range(101, 120):
-        with pytest.raises(RateLimitExceeded):
-            office.register(f"eve{index}@example.com", address=site(index))
-    with pytest.raises(RateLimitExceeded) as caught:
-        office.register("eve@example.com", address=site(100))
-    assert caught.value.body()["limits"] == {"type": "hour", "limit": 100, "used": 100}
-    office.register("eve@example.com", address=site(1, "2001:db8:2"))
-    office.register("eve@example.com", address="192.0.2.1")
-    office.clock.now += HOUR
-    office.register("eve@example.com", address=site(999))
 
 
 def test_d14_a_thousand_an_hour_in_all_and_an_event_when_they_are_spent() -> None:
@@ -233,18 +220,13 @@ def test_the_limits_hold_for_all_processes_that_share_the_store() -> None:
             office.register(address="192.0.2.9")
 
 
-def test_registrations_never_count_in_an_organizations_windows() -> None:
-    office = Office()
-    made = office.register()
-    for name in (EMAIL, ADDRESS, made.account.organization):
-        reading = run(
-            office.store.charge(name, Peek(office.gate.plans.default.windows), office.clock.now)
-        )
-        assert reading.used == (0, 0, 0)
-
-
-def flood(number: int, threads: int) -> None:
-    """Concurrent registrations with one e-mail, each from another address (D14)."""
+@pytest.mark.parametrize(
+    ("number", "threads"), [(400, 16), pytest.param(10_000, 32, marks=pytest.mark.campaign)]
+)
+def test_d14_many_parallel_registrations_with_one_email_make_five(
+    number: int, threads: int
+) -> None:
+    """Each from another address."""
     office = Office()
 
     def register(index: int) -> list[Registered | None]:
@@ -267,44 +249,7 @@ def flood(number: int, threads: int) -> None:
         assert len(run(office.store.list(account.organization, 100))) == 1
 
 
-def test_hundreds_of_parallel_registrations_with_one_email() -> None:
-    flood(400, 16)
-
-
-@pytest.mark.campaign
-def test_ten_thousand_parallel_registrations_with_one_email() -> None:
-    flood(10_000, 32)
-
-
 # --- R1: all or nothing ---------------------------------------------------------------------
-
-
-class Failing(MemoryByVerbs):
-    """Fails at one verb, before or after its effect, like a dead server or a lost reply."""
-
-    def __init__(self, verb: str, *, after: bool) -> None:
-        super().__init__()
-        self.verb = verb
-        self.after = after
-        self.drafts: list[tuple[AccountDraft, KeyDraft]] = []
-
-    async def register(
-        self, account: AccountDraft, key: KeyDraft, now: int | None = None, **options: Any
-    ) -> tuple[Account, ApiKey]:
-        self.drafts.append((account, key))
-        return await super().register(account, key, now, **options)
-
-    def __getattribute__(self, name: str) -> Any:
-        found = super().__getattribute__(name)
-        if name != "verb" and name == self.verb:
-
-            async def fail(*arguments: Any, **_: Any) -> Any:
-                if self.after:
-                    await found(*arguments)
-                raise OSError(f"lost: {arguments}")
-
-            return fail
-        return found
 
 
 @pytest.mark.parametrize(
@@ -312,19 +257,20 @@ class Failing(MemoryByVerbs):
     [("peek", False), ("peek", True), ("hit", False), ("hit", True), ("register", False)],
 )
 def test_r1_a_failure_leaves_no_account(verb: str, after: bool) -> None:
-    store = Failing(verb, after=after)
-    office = Office(store)
+    """Like a dead server, or a lost reply."""
+    store = Hooked()
+    drafted = store.counting("register")
+    office = Office(store.failing(verb, after=after))
     with pytest.raises(StoreUnavailable) as caught:
         office.register()
     assert EMAIL not in str(caught.value)
     assert office.names() == ["store_failed"]
     assert run(store.unclaimed_by_email(EMAIL, 99)) == ()
-    if verb != "register":
-        assert store.drafts == []
+    assert drafted == []
 
 
 def test_r1_a_registration_whose_reply_was_lost_has_its_texts_D52() -> None:
-    store = Failing("register", after=True)
+    store = Hooked().failing("register", after=True)
     office = Office(store)
     made = office.register()
     (account,) = run(store.unclaimed_by_email(EMAIL, 99))
@@ -333,26 +279,33 @@ def test_r1_a_registration_whose_reply_was_lost_has_its_texts_D52() -> None:
     assert office.names() == ["registered"]
 
 
+def test_r1_a_handle_that_is_taken_is_drawn_again() -> None:
+    refusals = [HandleTaken] * 3
+
+    async def crowded(asked: Any, *arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await asked(*arguments, **options)
+
+    office = Office(Hooked().on("register", crowded))
+    made = office.register()
+    assert run(office.store.unclaimed_by_email(EMAIL, 99)) == (made.account,)
+
+
 @pytest.mark.parametrize("mode", ["local", "open", "closed"])
 def test_d28_no_registration_succeeds_while_the_windows_are_away(mode: Fallback) -> None:
     """Whatever becomes of limits elsewhere."""
 
-    class Away(MemoryByVerbs):
+    class Shared(Hooked):
         io: IoMode = "sync"
 
-        async def hit(self, *_: Any, **__: Any) -> Any:
-            raise ConnectionError
-
-        peek = hit
-
-    store = Away()
-    registering = Gate(
-        store,
-        brand="acme",
+    store = Shared().failing("hit", "peek")
+    registering = gate(
+        store=store,
         sessions=SignedCookie([SECRET]),
-        web_options=WebOptions(public_url=ORIGIN),
-        features=[Registration(session_secrets=[SECRET])],
-        store_options=StoreOptions(on_failure=mode),
+        public_url=ORIGIN,
+        registration=Registration(session_secrets=[SECRET]),
+        on_failure=mode,
     )
     assert registering.accounts is not None
     with pytest.raises(StoreUnavailable):
@@ -361,49 +314,23 @@ def test_d28_no_registration_succeeds_while_the_windows_are_away(mode: Fallback)
     run(registering.close())
 
 
-def test_r1_a_handle_that_is_taken_is_drawn_again() -> None:
-    class Crowded(MemoryStore):
-        refusals = 3
-
-        async def register(
-            self, account: AccountDraft, key: KeyDraft, now: int | None = None, **options: Any
-        ) -> tuple[Account, ApiKey]:
-            if self.refusals:
-                self.refusals -= 1
-                raise HandleTaken
-            return await super().register(account, key, now, **options)
-
-    office = Office(Crowded())
-    made = office.register()
-    assert run(office.store.unclaimed_by_email(EMAIL, 99)) == (made.account,)
-
-
-@pytest.mark.parametrize("failing", [None, "", "javascript:x", OSError(), 3])
-def test_d13_registration_succeeds_although_billing_fails(failing: Any) -> None:
+def test_billing_url_comes_from_the_provider_or_is_the_dashboard_where_that_fails_D13() -> None:
     class Provider:
-        def billing_url(self, account: Account) -> str:
-            if isinstance(failing, Exception):
-                raise failing
-            url: str = failing
-            return url
+        fails = False
 
-    office = Office(billing=Provider())
-    made = office.register()
-    assert made.billing_url == ORIGIN
-    assert office.names() == ["registered", "billing_failed"]
-
-
-def test_billing_url_comes_from_the_provider() -> None:
-    class Provider:
         async def billing_url(self, account: Account) -> str:
+            if self.fails:
+                raise OSError
             return f"https://pay.example.com/{account.organization}"
 
-    office = Office(billing=Provider(), dashboard_url="https://dash.example.com/connect")
+    provider = Provider()
+    office = Office(billing=provider, dashboard_url="https://dash.example.com/connect")
     made = office.register()
     assert made.billing_url == f"https://pay.example.com/{made.account.organization}"
     assert made.dashboard_url == "https://dash.example.com/connect"
-    flow = office.accounts.register("bot", EMAIL, address=ADDRESS)
-    assert asyncio.run(flow).billing_url.startswith("https://pay.example.com/org_")
+    provider.fails = True
+    assert office.register().billing_url == made.dashboard_url
+    assert office.names() == ["registered"] * 2 + ["billing_failed"]
 
 
 # --- R2: no information about other accounts ------------------------------------------------
@@ -430,15 +357,11 @@ def test_r2_a_known_email_is_answered_like_an_unknown_one() -> None:
 
 def test_r2_the_store_is_asked_the_same_of_both() -> None:
     """What takes the time is alike, so the time is: looks, hits and one register."""
-    asked: list[str] = []
-
-    class Counting(MemoryByVerbs):
-        def __getattribute__(self, name: str) -> Any:
-            if name in {"peek", "hit", "register", "account", "unclaimed_by_email", "find", "list"}:
-                asked.append(name)
-            return super().__getattribute__(name)
-
-    office = Office(Counting())
+    store = Hooked()
+    office = Office(store)
+    asked = store.counting(
+        "peek", "hit", "register", "account", "unclaimed_by_email", "find", "list"
+    )
     for email in (EMAIL, EMAIL, "new@example.com"):
         office.register(email)
     assert asked == ["peek", "peek", "hit", "hit", "hit", "register"] * 3
@@ -465,12 +388,11 @@ def test_r2_the_time_does_not_reveal_a_known_email() -> None:
 # --- how it is put together -----------------------------------------------------------------
 
 
-def gate(**fields: Any) -> Gate:
-    return flat_gate(brand="acme", **fields)
+def gate(store: Store | None = None, **fields: Any) -> Gate:
+    return flat_gate(store or MemoryStore(), brand="acme", **fields)
 
 
-def test_registration_is_off_unless_it_is_configured() -> None:
-    assert gate(sessions=SignedCookie([SECRET]), public_url=ORIGIN).accounts is None
+NEWLINE = Registration(session_secrets=[SECRET], dashboard_url=f"{ORIGIN}/\r\nx")
 
 
 @pytest.mark.parametrize(
@@ -480,28 +402,21 @@ def test_registration_is_off_unless_it_is_configured() -> None:
         ({"sessions": None}, r"sessions=SignedCookie"),
         ({"environment": "dashboard"}, "dashboard tokens"),
         ({"registration": Registration(session_secrets=[SECRET], dashboard_url="x")}, "http"),
-        (
-            {
-                "registration": Registration(
-                    session_secrets=[SECRET], dashboard_url=f"{ORIGIN}/\r\nx"
-                )
-            },
-            "no web address",
-        ),
+        ({"registration": NEWLINE}, "no web address"),
         ({"registration": Registration(session_secrets=["short"])}, "token_urlsafe"),
     ],
 )
 def test_contradicting_settings_of_registration_are_refused(
     fields: dict[str, Any], said: str
 ) -> None:
-    whole = {
+    whole: dict[str, Any] = {
         "registration": Registration(session_secrets=[SECRET]),
         "sessions": SignedCookie([SECRET]),
         "public_url": ORIGIN,
-        **fields,
     }
+    assert gate(**{**whole, "registration": None}).accounts is None
     with pytest.raises(ConfigurationError, match=said):
-        gate(**whole)
+        gate(**{**whole, **fields})
 
 
 @pytest.mark.parametrize("number", [0, -1, nan, inf])

@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from lockgate import Gate, MemoryStore, Registration, run
+from lockgate import run
 from lockgate.core.timestamps import DAY, HOUR
 from lockgate.errors import ClaimRefused, KeyNotFound, StoreUnavailable, TokenNotAccepted
-from lockgate.options import WebOptions
 from lockgate.services.accounts import registration as flows
-from lockgate.sessions import SignedCookie
 from lockgate.stores.runtime import background
 from tests.patience import SECONDS
 
-from .accounting import ADDRESS, EMAIL, ORIGIN, SECRET, Office, person
+from ..bench import Hooked
+from .accounting import ADDRESS, EMAIL, Office, person
 
 MONTH = 30 * DAY
 
@@ -95,56 +94,43 @@ def test_unclaimed_accounts_are_removed_in_steps_of_the_limit(office: Office) ->
     assert {name for part in removed for name in part} == made
 
 
-def test_none_keeps_unclaimed_accounts_for_ever() -> None:
+def test_a_removal_raises_when_the_store_fails() -> None:
+    with pytest.raises(StoreUnavailable):
+        remove(Office(Hooked().failing("remove_unclaimed")))
+
+
+def test_none_keeps_accounts_and_organizations_of_the_host_are_never_removed() -> None:
     office = Office(remove_unclaimed_after_days=None)
     office.register()
     office.clock.now += 10_000 * DAY
     assert remove(office) == []
-
-
-def test_organizations_of_the_host_are_never_removed(office: Office) -> None:
+    office = Office()
     run(office.gate.keys.create("org_of_the_host", "x"))
     office.clock.now += 10 * MONTH
     assert remove(office) == []
     assert len(run(office.gate.keys.list("org_of_the_host")).keys) == 1
 
 
-def test_a_removal_raises_when_the_store_fails(office: Office) -> None:
-    class Failing(MemoryStore):
-        async def remove_unclaimed(self, *_: Any, **__: Any) -> Any:
-            raise OSError
-
-    with pytest.raises(StoreUnavailable):
-        remove(Office(Failing()))
-
-
 @pytest.mark.parametrize("kind", ["in a loop", "without one"])
 def test_unclaimed_accounts_are_removed_in_the_background_once_a_minute(
-    kind: str, office: Office, monkeypatch: pytest.MonkeyPatch
+    kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "EVERY", 0.01)
-    removed: list[int] = []
-    begun = threading.Event()
-    ticks = iter(range(0, 10_000, 4))
+    ticks, begun, removed = iter(range(0, 10_000, 4)), threading.Event(), list[int]()
     monkeypatch.setattr(flows, "monotonic", lambda: next(ticks))
     monkeypatch.setattr(flows, "expovariate", lambda _: 0.0)
 
-    class Noting(MemoryStore):
-        async def remove_unclaimed(
-            self, idle: int, limit: int, now: int | None = None, **options: Any
-        ) -> tuple[str, ...]:
-            removed.append(idle)
-            begun.set()
-            return ()
+    async def noting(_: Any, idle: int, *__: Any, **___: Any) -> tuple[str, ...]:
+        removed.append(idle)
+        begun.set()
+        return ()
 
-    accounts = Office(Noting()).accounts
+    accounts = Office(Hooked().on("remove_unclaimed", noting)).accounts
 
     async def in_a_loop() -> None:
         for _ in range(6):
             accounts.tend()
-        async with asyncio.timeout(SECONDS):
-            while not begun.is_set():
-                await asyncio.sleep(0.001)
+        assert await asyncio.to_thread(begun.wait, SECONDS)
         await accounts.close()
 
     if kind == "in a loop":
@@ -155,18 +141,6 @@ def test_unclaimed_accounts_are_removed_in_the_background_once_a_minute(
         assert begun.wait(SECONDS)
         run(accounts.close())
     assert removed == [MONTH + HOUR]
-
-
-def test_a_gate_that_closes_leaves_nothing_running() -> None:
-    gate = Gate(
-        brand="acme",
-        sessions=SignedCookie([SECRET]),
-        web_options=WebOptions(public_url=ORIGIN),
-        features=[Registration(session_secrets=[SECRET])],
-    )
-    assert gate.accounts is not None
-    gate.accounts.tend()
-    run(gate.close())
 
 
 def test_d46_owners_see_no_account_that_was_removed_meanwhile(office: Office) -> None:
