@@ -63,18 +63,17 @@ def gate_of(**options: Any) -> Gate:
     return Gate(brand="acme", plans=plans, web_options=WebOptions(**options))
 
 
-def test_openai_finds_the_message_and_the_code() -> None:
-    error = openai(FULL, ASKED)
-    assert error == {
-        "error": {
-            "message": FULL.message,
-            "type": "requests",
-            "param": None,
-            "code": "RATE_LIMIT_EXCEEDED",
-            "retryAfter": 12,
-            "limits": {"type": "minute", "limit": 60, "used": 60},
-        }
-    }
+LIMITS = {"retryAfter": 12, "limits": {"type": "minute", "limit": 60, "used": 60}}
+
+
+def test_clients_find_the_message_and_the_code() -> None:
+    of_openai = {"type": "requests", "param": None, "code": "RATE_LIMIT_EXCEEDED", **LIMITS}
+    assert openai(FULL, ASKED) == {"error": {"message": FULL.message, **of_openai}}
+    data = {"code": "RATE_LIMIT_EXCEEDED", **LIMITS}
+    error = {"code": -32023, "message": FULL.message, "data": data}
+    assert jsonrpc(FULL, ASKED) == {"jsonrpc": "2.0", "id": None, "error": error}
+    other: Any = jsonrpc(InvalidFormat(), ASKED)
+    assert other["error"]["code"] == -32010
 
 
 @pytest.mark.parametrize(
@@ -111,24 +110,6 @@ def test_problem_details_name_the_policy_that_was_violated() -> None:
         assert details["title"] in {"Unauthorized", "Too Many Requests"}
 
 
-def test_jsonrpc_has_the_body_as_data() -> None:
-    assert jsonrpc(FULL, ASKED) == {
-        "jsonrpc": "2.0",
-        "id": None,
-        "error": {
-            "code": -32023,
-            "message": FULL.message,
-            "data": {
-                "code": "RATE_LIMIT_EXCEEDED",
-                "retryAfter": 12,
-                "limits": {"type": "minute", "limit": 60, "used": 60},
-            },
-        },
-    }
-    other: Any = jsonrpc(InvalidFormat(), ASKED)
-    assert other["error"]["code"] == -32010
-
-
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
@@ -146,11 +127,6 @@ def test_the_longest_prefix_of_whole_segments_chooses(path: str, shown: str) -> 
     content: Any = by_path(formats)(FULL, Asked(path))
     kinds = {"openai": openai, "anthropic": anthropic}
     assert content == (kinds[shown](FULL, ASKED) if shown in kinds else FULL.body())
-
-
-def test_a_prefix_that_no_path_has_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigurationError, match="v1"):
-        by_path({"v1": openai})
 
 
 @pytest.mark.parametrize("framework", EVERY)
@@ -246,10 +222,12 @@ def test_a_client_is_advised_to_give_up_where_waiting_is_useless_or_long_D48(
     assert b"retry-after-ms" not in dict(headers)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, float("nan")])
-def test_a_longest_retry_that_no_wait_has_is_refused_at_the_start(wrong: float) -> None:
-    with pytest.raises(ConfigurationError, match="longest_retry"):
-        WebOptions(longest_retry=wrong)
+def test_a_prefix_and_a_longest_retry_that_cannot_be_are_refused_at_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="v1"):
+        by_path({"v1": openai})
+    for wrong in (0, -1, float("nan")):
+        with pytest.raises(ConfigurationError, match="longest_retry"):
+            WebOptions(longest_retry=wrong)
 
 
 @pytest.mark.parametrize("framework", ["asgi", "wsgi"])

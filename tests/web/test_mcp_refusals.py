@@ -112,20 +112,6 @@ async def test_a_hold_that_is_refused_in_a_tool_ends_its_stream_with_the_error(
 
 
 @both_servers
-@pytest.mark.parametrize("modern", [True, False])
-async def test_an_error_has_the_id_of_a_request_whose_body_was_read(
-    kind: str, modern: bool
-) -> None:
-    service = Service(kind)
-    key = key_of(service.gate, "notes:read")
-    async with service.running():
-        headers = named("tools/call", "search") if modern else {}
-        response = await service.post(call("search", modern=modern), key, headers)
-        assert response.status_code == 403
-        assert response.json()["id"] == (None if modern else 7)
-
-
-@both_servers
 async def test_a_refusal_from_memory_has_the_same_form(kind: str) -> None:
     def own(refusal: Any, _: Any) -> Any:
         return {"oops": refusal.code}
@@ -146,19 +132,15 @@ async def test_a_refusal_from_memory_has_the_same_form(kind: str) -> None:
             )
 
 
-def auth_of(**changes: Any) -> AuthSettings:
-    return AuthSettings(
+@both_servers
+async def test_where_oauth_is_in_use_refusals_name_its_metadata(kind: str) -> None:
+    auth = AuthSettings(
         issuer_url=AnyHttpUrl("https://idp.example"),
         resource_server_url=AnyHttpUrl("https://api.example/mcp"),
         required_scopes=["search:read"],
         validate_token_resource=False,
-        **changes,
     )
-
-
-@both_servers
-async def test_where_oauth_is_in_use_refusals_name_its_metadata(kind: str) -> None:
-    service = Service(kind, auth=auth_of())
+    service = Service(kind, auth=auth)
     key = key_of(service.gate, "notes:read")
     where = "https://api.example/.well-known/oauth-protected-resource/mcp"
     async with service.running():
@@ -174,14 +156,10 @@ async def test_where_oauth_is_in_use_refusals_name_its_metadata(kind: str) -> No
             assert found.status_code == 200
             assert found.json()["resource"] == "https://api.example/mcp"
             assert found.json()["authorization_servers"] == ["https://idp.example/"]
-
-
-def test_metadata_needs_the_url_of_the_resource() -> None:
-    server = MCPServer("none")
-    auth = AuthSettings(issuer_url=AnyHttpUrl("https://idp.example"), resource_server_url=None)
-    protect(server, gate_of(), auth=auth)
+    without = MCPServer("none")
+    protect(without, gate_of(), auth=auth.model_copy(update={"resource_server_url": None}))
     with pytest.raises(ConfigurationError, match="resource_server_url"):
-        server.streamable_http_app()
+        without.streamable_http_app()
 
 
 @both_servers

@@ -179,22 +179,3 @@ def test_a_client_that_leaves_in_the_middle_of_an_operation(
     key = service.bench.key()
     assert status_of(exchange(address, request("GET", "/api/v1/api-keys", key=key))) == 200
     assert run(service.bench.gate.keys.list("org_left")).keys == []
-
-
-def test_a_refused_upload_is_answered_before_it_was_sent(
-    service: Served, address: tuple[str, int]
-) -> None:
-    more = "Content-Length: 1000000\r\n"
-    response = exchange(address, request("POST", "/admin", more=more) + b"x" * 10)
-    assert status_of(response) == 401
-    assert service.reached == []
-
-
-def test_the_root_path_of_the_server() -> None:
-    service = Served()
-    with served(service.app, root_path="/api") as address:
-        assert status_of(exchange(address, request("GET", "/health"))) == 200
-        assert status_of(exchange(address, request("GET", "/echo"))) == 401
-        assert status_of(exchange(address, request("POST", "/admin"))) == 401
-        poor = service.bench.key("models:read")
-        assert status_of(exchange(address, request("POST", "/admin", key=poor))) == 403

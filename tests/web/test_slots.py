@@ -144,32 +144,14 @@ async def test_a_background_task_runs_to_its_end_after_its_slot_is_free(bench: B
     assert bench.names() == []
 
 
-@pytest.mark.usefixtures("hurried")
-async def test_a_websocket_that_loses_its_slot_is_closed_with_1013() -> None:
-    bench = Bench()
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "websocket.accept"})
-        await lose(bench)
-        await asyncio.sleep(60)
-
-    guarded = GateMiddleware(app, bench.gate, {"GET /live": JOB})
-    line = Line([{"type": "websocket.connect"}])
-    await guarded(websocket_scope("/live", key=bench.key()), line.receive, line.send)
-    assert line.sent[-1] == {"type": "websocket.close", "code": 1013, "reason": "SLOT_LOST"}
-
-
 @pytest.mark.parametrize("slot", ["response", 1.5, None])
 def test_another_word_for_a_slot_is_refused(slot: Any) -> None:
     with pytest.raises(ConfigurationError, match="'background'"):
         Rule(slot=slot)
     with pytest.raises(ConfigurationError, match="no slot"):
         Rule(public=True, slot=True)
-
-
-def test_of_two_rules_the_slot_that_is_held_longer_counts() -> None:
-    short, long = Rule("jobs:write", slot=True), Rule("jobs:read", slot="background")
-    assert both(short, long).background
+    # Of two rules the slot that is held longer counts.
+    assert both(Rule("jobs:write", slot=True), Rule("jobs:read", slot="background")).background
     assert Rule(slot="background").includes(Rule(slot=True))
     assert not Rule(slot=True).includes(Rule(slot="background"))
 
@@ -247,33 +229,32 @@ async def lose(bench: Bench) -> None:
 
 @pytest.mark.usefixtures("hurried")
 async def test_a_job_that_loses_its_slot_is_stopped() -> None:
+    """A response that has begun is broken off, and a WebSocket closed with 1013."""
     bench = Bench()
+    begins = False
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["lockgate.entry"].slot.lost is False
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.accept"})
+        elif begins:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
         await lose(bench)
         await asyncio.sleep(60)
 
-    app = GateMiddleware(endless, bench.gate, RULES)
-    answer = await ask(app, "POST", "/jobs", key=bench.key())
+    app, key = GateMiddleware(endless, bench.gate, {**RULES, "GET /live": JOB}), bench.key()
+    answer = await ask(app, "POST", "/jobs", key=key)
     assert (answer.status, answer.code) == (503, "SLOT_LOST")
     assert answer.all("retry-after") == []
     assert answer.json()["retryAfter"] == 1
     assert answer.rate == (1000, 999, answer.rate[2])
     assert bench.names() == ["slot_lost"]
-
-
-@pytest.mark.usefixtures("hurried")
-async def test_a_response_that_has_begun_is_broken_off() -> None:
-    bench = Bench()
-
-    async def endless(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await lose(bench)
-        await asyncio.sleep(60)
-
+    begins = True
     with pytest.raises(SlotLost):
-        await ask(GateMiddleware(endless, bench.gate, RULES), "POST", "/jobs", key=bench.key())
+        await ask(app, "POST", "/jobs", key=key)
+    line = Line([{"type": "websocket.connect"}])
+    await app(websocket_scope("/live", key=key), line.receive, line.send)
+    assert line.sent[-1] == {"type": "websocket.close", "code": 1013, "reason": "SLOT_LOST"}
 
 
 async def test_a_gate_within_a_gate_holds_one_slot(bench: Bench) -> None:

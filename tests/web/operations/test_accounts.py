@@ -161,20 +161,6 @@ async def test_r2_the_answer_to_a_known_email_has_the_same_shape() -> None:
     assert len(shapes) == 1
 
 
-async def test_d14_the_limits_are_answered_with_their_window() -> None:
-    desk = Desk(per_address=2, per_email=1)
-    await desk.register()
-    answer = await ask(desk.app, "POST", REGISTER, json_body=BODY)
-    assert (answer.status, answer.json()["limits"]["type"]) == (429, "day")
-    assert answer.one("retry-after") == str(answer.json()["retryAfter"])
-    await desk.register(billing_email="b@example.com")
-    answer = await ask(
-        desk.app, "POST", REGISTER, json_body={**BODY, "billing_email": "c@example.com"}
-    )
-    assert (answer.status, answer.json()["limits"]["type"]) == (429, "hour")
-    assert desk.names().count("registration_refused") == 2
-
-
 async def test_d24_an_address_with_a_spent_anonymous_budget_registers_no_account() -> None:
     desk = Desk(rpm=3)
     for _ in range(3):
@@ -219,23 +205,6 @@ async def test_the_cookie_has_the_attributes_of_a_host_cookie(
     assert set(attributes) == (expected | {"Secure"} if secure else expected)
     assert answer.one("cache-control") == "no-store"
     assert answer.json()["expires_in"] == 60
-
-
-async def test_r4_an_agent_works_with_its_session_until_it_signs_out() -> None:
-    desk = Desk()
-    made = await desk.register()
-    cookie = await desk.sign_in(made["dashboard_token"])
-    created = await ask(desk.app, "POST", KEYS, session=cookie, json_body={"name": "second"})
-    assert created.status == 201
-    listed = await ask(desk.app, "GET", KEYS, session=cookie)
-    assert len(listed.json()["data"]) == 2
-    answer = await ask(desk.app, "POST", SIGN_OUT, session=cookie)
-    assert answer.status == 200
-    assert answer.one("set-cookie").startswith("__session=; Max-Age=0; Path=/; HttpOnly")
-    for _ in range(2):
-        replayed = await ask(desk.app, "GET", KEYS, session=cookie)
-        assert (replayed.status, replayed.code) == (401, "SESSION_INVALID")
-    assert (await ask(desk.app, "GET", KEYS, key=created.json()["key"])).status == 200
 
 
 async def test_signing_out_is_for_agents() -> None:
@@ -290,25 +259,17 @@ async def test_r5_no_other_sites_page_signs_in_signs_out_or_claims(
 
 async def test_d15_an_owner_claims_an_organization_and_acts_for_it() -> None:
     desk = Desk()
-    made = await desk.register()
-    nobody = person()
-    refused = await ask(desk.app, "GET", KEYS, session=nobody)
+    await desk.register()
+    owner = person()
+    refused = await ask(desk.app, "GET", KEYS, session=owner)
     assert (refused.status, refused.code) == (403, "NO_ORGANIZATION")
-    (shown,) = (await ask(desk.app, "GET", CLAIM, session=nobody)).json()["data"]
-    assert shown["claimedAt"] is None
-    assert [key["keyPrefix"] for key in shown["keys"]] == [made["api_key"][:15]]
-    body = {"organizationId": shown["organizationId"]}
-    claimed = await ask(desk.app, "POST", CLAIM, session=nobody, json_body=body)
-    assert claimed.status == 200
+    body = {"organizationId": (await owned(desk))["organizationId"]}
+    claimed = await ask(desk.app, "POST", CLAIM, session=owner, json_body=body)
     assert claimed.json()["data"]["claimedAt"] is not None
-    assert (
-        await ask(desk.app, "POST", CLAIM, session=nobody, json_body=body)
-    ).json() == claimed.json()
-    listed = await ask(desk.app, "GET", KEYS, session=nobody)
-    assert len(listed.json()["data"]) == 1
-    assert (
-        await ask(desk.app, "POST", KEYS, session=nobody, json_body={"name": "x"})
-    ).status == 201
+    again = await ask(desk.app, "POST", CLAIM, session=owner, json_body=body)
+    assert again.json() == claimed.json()
+    created = await ask(desk.app, "POST", KEYS, session=owner, json_body={"name": "x"})
+    assert created.status == 201
     for user in ("eve", "Ada"):
         answer = await ask(desk.app, "POST", CLAIM, session=person(user), json_body=body)
         assert (answer.status, answer.code) == (403, "CLAIM_REFUSED")
@@ -320,8 +281,7 @@ async def test_d24_an_owner_revokes_a_claimed_key_from_a_spent_address() -> None
     desk = Desk(rpm=4)
     made = await desk.register()
     owner = person()
-    (shown,) = (await ask(desk.app, "GET", CLAIM, session=owner)).json()["data"]
-    body = {"organizationId": shown["organizationId"]}
+    body = {"organizationId": (await owned(desk))["organizationId"]}
     assert (await ask(desk.app, "POST", CLAIM, session=owner, json_body=body)).status == 200
     while (await ask(desk.app, path="/x")).status == 401:
         pass
@@ -456,8 +416,7 @@ async def test_revoking_ends_keys_token_and_sessions_in_the_same_step() -> None:
     desk = Desk()
     made = await desk.register()
     cookie = await desk.sign_in(made["dashboard_token"])
-    (mine,) = (await ask(desk.app, "GET", CLAIM, session=person())).json()["data"]
-    body = {"organizationId": mine["organizationId"], "revokeKeys": True}
+    body = {"organizationId": (await owned(desk))["organizationId"], "revokeKeys": True}
     answer = await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)
     assert [key["isActive"] for key in answer.json()["data"]["keys"]] == [False]
     assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).code == "KEY_REVOKED"
@@ -543,28 +502,13 @@ async def owned(desk: Desk) -> dict[str, Any]:
 # --- pages ----------------------------------------------------------------------------------
 
 
-async def test_d45_claimable_organizations_come_page_by_page() -> None:
-    desk = Desk(per_email=None, per_address=None)
-    for number in range(7):
-        await desk.register(agent_name=f"agent {number}")
-    seen: list[str] = []
-    query = "limit=3"
-    while query:
-        answer = await ask(desk.app, "GET", CLAIM, session=person(), query=query)
-        assert answer.status == 200
-        assert answer.json().keys() == {"data", "nextCursor"}
-        seen += [one["agentName"] for one in answer.json()["data"]]
-        cursor = answer.json()["nextCursor"]
-        query = f"limit=3&cursor={cursor}" if cursor else ""
-    assert sorted(seen) == [f"agent {number}" for number in range(7)]
-
-
 @pytest.mark.parametrize(
     ("query", "field"),
     [
-        *[(f"limit={value}", "limit") for value in ("0", "51", "", "-1", "1.5", "1e1", "x")],
-        ("limit=%D9%A1", "limit"),
-        ("limit=" + "9" * 5000, "limit"),
+        *[
+            (f"limit={value}", "limit")
+            for value in ("0", "51", "", "-1", "1.5", "%D9%A1", "9" * 5000)
+        ],
         ("cursor=", "cursor"),
         ("cursor=nonsense", "cursor"),
         ("cursor=%00", "cursor"),
