@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ class Emitted(NamedTuple):
     fields: tuple[str, ...]
 
 
+@cache
 def events() -> dict[str, tuple[str, list[str]]]:
     """Return the level and the fields of each event that the package emits, by name."""
     found: dict[str, tuple[str, list[str]]] = {}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from docs.docstrings import without_numbers
 
-from .test_names import MODULES, PACKAGE
+from .test_names import MODULES, PACKAGE, parsed
 
 DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -15,7 +15,7 @@ DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def docstrings() -> Iterator[tuple[str, list[str]]]:
     """Return each docstring of a class or function as the site has it, with its place."""
     for module in MODULES:
-        for node in ast.walk(ast.parse(module.read_text())):
+        for node in ast.walk(parsed(module)):
             if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node)):
                 place = f"{module.relative_to(PACKAGE)}:{node.lineno}"
                 yield place, without_numbers(text.split("\n"))

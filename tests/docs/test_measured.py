@@ -40,16 +40,11 @@ def lines(block: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_a_part_has_the_tables_that_its_benchmark_writes(name: str) -> None:
+def test_a_part_has_the_tables_of_its_benchmark_and_tells_of_its_run(name: str) -> None:
+    """The date, the command, the machine and the versions."""
     module, part = PARTS[name]
     text = parts((DOCS / part.page).read_text())[name]
     assert tables(text) == list(part.tables), REWRITE.format(module)
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_a_part_tells_the_date_the_command_the_machine_and_the_versions(name: str) -> None:
-    module, part = PARTS[name]
-    text = parts((DOCS / part.page).read_text())[name]
     command = module.removesuffix(".campaign")
     told = (
         rf"Measured on \d+ \w+ \d{{4}} by `python -m {command} [^`]*--markdown[^`]*`: .*\d cores,"
@@ -81,19 +76,15 @@ def test_writing_a_part_changes_nothing_else_and_a_second_time_nothing(tmp_path:
     assert page.read_text() == f"{before}A line.\n\n{table}{after}"
 
 
-@pytest.mark.parametrize("cells", [{"one": ["1"]}, {"one": ["1"], "two": []}], ids=str)
-def test_an_incomplete_run_writes_nothing(cells: dict[str, list[str]], tmp_path: Path) -> None:
+def test_an_incomplete_run_or_a_page_without_the_part_writes_nothing(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text := "<!-- table: mine -->\n\nold\n\n<!-- end -->\n")
-    with pytest.raises(ValueError, match=r"rows that differ|not 2 cells"):
-        Part("mine", "page.md", (FORM,)).write("A line.", cells, docs=tmp_path)
+    for cells in ({"one": ["1"]}, {"one": ["1"], "two": list[str]()}):
+        with pytest.raises(ValueError, match=r"rows that differ|not 2 cells"):
+            Part("mine", "page.md", (FORM,)).write("A line.", cells, docs=tmp_path)
+    with pytest.raises(LookupError, match="not one part 'other'"):
+        Part("other", "page.md", ()).write("A line.", docs=tmp_path)
     assert page.read_text() == text
-
-
-def test_a_page_without_the_part_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text("nothing\n")
-    with pytest.raises(LookupError, match="not one part 'mine'"):
-        Part("mine", "page.md", ()).write("A line.", docs=tmp_path)
 
 
 def test_the_line_of_a_run_has_its_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,14 +46,11 @@ def exposed() -> set[str]:
     return set(re.findall(r"^(lockgate_\w+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("expression", [*alert_expressions(), *panel_expressions()])
-def test_an_expression_parses_and_names_series_that_exist(
-    expression: str, exposed: set[str]
-) -> None:
-    promql_parser.parse(expression)
-    named = set(re.findall(r"lockgate_\w+", expression))
-    assert named
-    assert named <= exposed
+def test_an_expression_parses_and_names_series_that_exist(exposed: set[str]) -> None:
+    for expression in (*alert_expressions(), *panel_expressions()):
+        promql_parser.parse(expression)
+        named = set(re.findall(r"lockgate_\w+", expression))
+        assert named and named <= exposed, expression
 
 
 def test_series_whose_increase_an_alert_waits_for_exist_before_the_fault() -> None:

@@ -24,8 +24,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -88,10 +86,15 @@ class Named(NamedTuple):
     text: str
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def docstrings_and_comments(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each docstring and each comment of a module with its first line."""
     source = path.read_text()
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(path)):
         match node:
             case ast.Expr(value=ast.Constant(value=str() as text)):
                 yield node.lineno, text
@@ -154,7 +157,7 @@ def vocabulary() -> frozenset[str]:
     """Collect the identifiers of the package, of its scripts and of the examples."""
     names: set[str] = {*dir(builtins), *keyword.kwlist, *sys.stdlib_module_names}
     for path in (*MODULES, *(ROOT / "examples").glob("*.py"), ROOT / "noxfile.py"):
-        names.update(identifiers(ast.parse(path.read_text())))
+        names.update(identifiers(parsed(path)))
         names.update(path.with_suffix("").relative_to(ROOT).parts)
     for script in PACKAGE.rglob("*.lua"):
         names.update(WORD.findall(script.read_text()))
@@ -186,7 +189,7 @@ def members() -> dict[str, frozenset[str]]:
     own: dict[str, set[str]] = defaultdict(set)
     bases: dict[str, set[str]] = defaultdict(set)
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not isinstance(node, ast.ClassDef):
                 continue
             bases[node.name].update(
@@ -233,15 +236,14 @@ def is_file(name: str, page: Path) -> bool:
         return (page.parent / name).resolve().exists()
     if any((folder / name).exists() for folder in (ROOT, page.parent)):
         return True
-    return any(f"/{path}".endswith(f"/{name}") for path in files())
+    return name in files()
 
 
 @cache
 def files() -> frozenset[str]:
-    """Collect the paths of all files of the package and of the tests."""
-    return frozenset(
-        path.as_posix() for room in (PACKAGE, ROOT / "tests") for path in room.rglob("*.*")
-    )
+    """Collect the ends of the paths of all files of the package and of the tests."""
+    paths = [path.parts for room in (PACKAGE, ROOT / "tests") for path in room.rglob("*.*")]
+    return frozenset("/".join(parts[at:]) for parts in paths for at in range(len(parts)))
 
 
 def spellings(name: str) -> set[str]:
@@ -282,27 +284,48 @@ def is_known(name: str, own: frozenset[str]) -> bool:
     return name in vocabulary() or name in own or name in FOREIGN
 
 
-@pytest.mark.parametrize("page", [*LIVING, *MODULES], ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_name_in_backticks_exists(page: Path) -> None:
-    own: set[str] = set()
-    if page.suffix == ".md":
-        for block in BLOCK.findall(page.read_text()):
-            own.update(WORD.findall(block))
-    else:
-        own.update(identifiers(ast.parse(page.read_text())))
-    found = [
-        f"{place}: {name}"
-        for place, text in fragments(page)
-        for name in missing(text, page, frozenset(own))
-    ]
+def test_every_name_in_backticks_exists() -> None:
+    found: list[str] = []
+    for page in (*LIVING, *MODULES):
+        own: set[str] = set()
+        if page.suffix == ".md":
+            for block in BLOCK.findall(page.read_text()):
+                own.update(WORD.findall(block))
+        else:
+            own.update(identifiers(parsed(page)))
+        known = frozenset(own)
+        found += [
+            f"{place}: {name}"
+            for place, text in fragments(page)
+            for name in missing(text, page, known)
+        ]
     assert found == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_every_relative_link_leads_to_a_file_and_a_heading() -> None:
     broken: list[str] = []
-    for target, heading in LINK.findall(BLOCK.sub("", page.read_text())):
-        file = page.parent / target if target else page
-        if not file.exists() or (heading and heading not in headings(file)):
-            broken.append(f"{target}#{heading}")
+    for page in PAGES:
+        for target, heading in LINK.findall(BLOCK.sub("", page.read_text())):
+            file = page.parent / target if target else page
+            if not file.exists() or (heading and heading not in headings(file)):
+                broken.append(f"{page.relative_to(ROOT)}: {target}#{heading}")
     assert broken == []
+
+
+def test_a_link_of_the_readme_is_absolute_and_names_a_file_that_exists() -> None:
+    """A package index shows the README without the repository."""
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    home, text = urls["Source"], (ROOT / "README.md").read_text()
+    targets = {*re.findall(r"\]\(([^)\s]+)\)", text), *re.findall(r"(?:src|href)=\"([^\"]+)", text)}
+    assert [target for target in (*targets, *urls.values()) if target[:8] != "https://"] == []
+    of_the_repository = re.compile(rf"{home}/(?:blob|tree|raw)/main/([^#]+)(?:#(.+))?$")
+    for target in sorted(targets):
+        link = of_the_repository.match(target)
+        assert link or not target.startswith(home), f"{target} names no file"
+        if link:
+            assert (ROOT / link[1]).exists(), target
+            assert not link[2] or link[2] in headings(ROOT / link[1]), target
+    for target in urls.values():
+        link = of_the_repository.match(target)
+        assert target.startswith(home)
+        assert link is None or (ROOT / link[1]).exists(), target

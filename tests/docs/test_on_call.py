@@ -112,9 +112,24 @@ def seen(
         return Seen(None, str(mistake))
 
 
-def no_server(_: Path) -> Seen:
-    with reserved_port() as port:
-        return seen(f"redis://127.0.0.1:{port}")
+def new_file(folder: Path) -> str:
+    """Return the URL of a SQLite file that is made when it is opened."""
+    return f"sqlite:///{folder}/keys.db?mode=rwc"
+
+
+def of_redis(*options: str, then: str = "", pair: str = "") -> Seen:
+    """Ask Redis, once more after what happens to it; in a pair with a database."""
+    with redis_server(*options) as server, server.client() as redis, reserved_port() as port:
+        happens: dict[str, Callable[[], object]] = {
+            "demoted": lambda: redis.replicaof("127.0.0.1", port),
+            "full": lambda: (
+                redis.set("other", "x" * 2**20) and redis.config_set("maxmemory", 2**20)
+            ),
+            "lost": redis.flushall,
+            "stopped": server.stop,
+        }
+        url = f"{pair} {server.url()}".strip()
+        return seen(url, a_key(pair or url), between=happens.get(then))
 
 
 def wrong_password(_: Path) -> Seen:
@@ -122,19 +137,17 @@ def wrong_password(_: Path) -> Seen:
         return seen(f"redis://:wrong@127.0.0.1:{server.port}")
 
 
-def no_tables(_: Path) -> Seen:
-    return seen(shared("postgresql").create("production_without_tables"))
+def no_redis(pair: str = "") -> Seen:
+    with reserved_port() as port:
+        return seen(f"{pair} redis://127.0.0.1:{port}".strip(), a_key(pair) if pair else None)
 
 
-def mistyped_path(folder: Path) -> Seen:
-    return seen(f"sqlite:///{folder}/kyes.db")
-
-
-def deleted_file(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+def with_set(folder: Path, module: Any, name: str, value: Any, *, deleted: bool = False) -> Seen:
+    """Ask a SQLite file while a module has another value of a name."""
+    store = new_file(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened_file, "_TRUSTED", 0)
-        return seen(store, a_key(store), between=(folder / "keys.db").unlink)
+        patch.setattr(module, name, value)
+        return seen(store, a_key(store), between=(folder / "keys.db").unlink if deleted else None)
 
 
 def plan_without_numbers(_: Path) -> Seen:
@@ -143,9 +156,15 @@ def plan_without_numbers(_: Path) -> Seen:
     return seen(store, a_key(store))
 
 
-def missing_pepper(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db?mode=rwc"
-    return seen(store, a_key(store, OTHER_PEPPER))
+def open_route(_: Path) -> Seen:
+    app = application()
+    app.router.routes.append(Route("/forgotten", JSONResponse({})))
+    return seen(app=app, strict=True)
+
+
+def another_redis(_: Path) -> Seen:
+    with redis_server() as server, redis_server() as empty:
+        return seen(empty.url(), a_key(server.url()))
 
 
 def later_tables(folder: Path) -> Seen:
@@ -159,7 +178,7 @@ def later_tables(folder: Path) -> Seen:
 
 
 def renumbered(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+    store = new_file(folder)
     text = a_key(store)
     with sqlite3.connect(folder / "keys.db") as database:
         database.execute("UPDATE lockgate_version SET version_num = '0099'")
@@ -192,25 +211,6 @@ def of_postgresql(change: str) -> Seen:
         admin.dispose()
 
 
-def missing_right(_: Path) -> Seen:
-    return of_postgresql("REVOKE UPDATE ON lockgate_organizations FROM {role}")
-
-
-def read_only(_: Path) -> Seen:
-    return of_postgresql("ALTER DATABASE {database} SET default_transaction_read_only = on")
-
-
-def no_connection_left(_: Path) -> Seen:
-    return of_postgresql("ALTER ROLE {role} CONNECTION LIMIT 0")
-
-
-def scarce_disk(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db?mode=rwc"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened_file, "_LITTLE", 2**60)
-        return seen(store, a_key(store))
-
-
 def full_disk(folder: Path) -> Seen:
     """Let each admission take more of a file that may not grow."""
     url = f"sqlite:///{folder}/keys.db"
@@ -238,18 +238,13 @@ def full_disk(folder: Path) -> Seen:
 
 
 def missing_table(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+    store = new_file(folder)
 
     def rename() -> None:
         with sqlite3.connect(folder / "keys.db") as database:
             database.execute("ALTER TABLE lockgate_keys RENAME TO other")
 
     return seen(store, a_key(store), between=rename)
-
-
-def another_redis(_: Path) -> Seen:
-    with redis_server() as server, redis_server() as empty:
-        return seen(empty.url(), a_key(server.url()))
 
 
 def hanging(_: Path) -> Seen:
@@ -262,62 +257,8 @@ def hanging(_: Path) -> Seen:
         return seen(server.url(), text, between=stop, store_options=StoreOptions(deadline=SHORT))
 
 
-def demoted(_: Path) -> Seen:
-    with redis_server() as server, server.client() as redis, reserved_port() as port:
-        text = a_key(server.url())
-        return seen(server.url(), text, between=lambda: redis.replicaof("127.0.0.1", port))
-
-
-def full(_: Path) -> Seen:
-    with redis_server() as server, server.client() as redis:
-
-        def fill() -> None:
-            redis.set("other", "x" * 2**20)
-            redis.config_set("maxmemory", 2**20)
-
-        return seen(server.url(), a_key(server.url()), between=fill)
-
-
-def pair_without_redis(folder: Path) -> Seen:
-    database = f"sqlite:///{folder}/keys.db?mode=rwc"
-    with reserved_port() as port:
-        return seen(f"{database} redis://127.0.0.1:{port}", a_key(database))
-
-
-def pair_loses_redis(folder: Path) -> Seen:
-    database = f"sqlite:///{folder}/keys.db?mode=rwc"
-    with redis_server() as server:
-        return seen(f"{database} {server.url()}", a_key(database), between=server.stop)
-
-
-def differing_clocks(folder: Path) -> Seen:
-    url = f"sqlite:///{folder}/keys.db?mode=rwc"
-    clock = SimpleNamespace(time=lambda: time.time() + 60)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sql_store, "time", clock)
-        return seen(url, a_key(url))
-
-
-def evicting(_: Path) -> Seen:
-    with redis_server("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru") as server:
-        return seen(server.url(), a_key(server.url()))
-
-
-def lost_data(_: Path) -> Seen:
-    with redis_server() as server, server.client() as redis:
-        return seen(server.url(), a_key(server.url()), between=redis.flushall)
-
-
-def unknown_proxy(_: Path) -> Seen:
-    return seen(headers={"X-Forwarded-For": "203.0.113.7"})
-
-
-def silent_proxy(_: Path) -> Seen:
-    return seen(headers={"X-Real-IP": "203.0.113.7"}, trusted_proxies=["127.0.0.1"])
-
-
 def damaged_row(folder: Path) -> Seen:
-    store = f"sqlite:///{folder}/keys.db?mode=rwc"
+    store = new_file(folder)
     text = a_key(store)
     gate = Gate(store, brand="acme", peppers=[PEPPER], store_options=StoreOptions(deadline=10))
     run(gate.authenticate(text))
@@ -328,22 +269,12 @@ def damaged_row(folder: Path) -> Seen:
 
 
 def failing_resolver(folder: Path) -> Seen:
-    url = f"sqlite:///{folder}/keys.db?mode=rwc"
+    url = new_file(folder)
 
     async def resolve(organization: str) -> Organization:
         raise KeyError(organization)
 
     return seen(SqlStore(url, resolver=resolve), a_key(url))
-
-
-def open_route(_: Path) -> Seen:
-    app = application()
-    app.router.routes.append(Route("/forgotten", JSONResponse({})))
-    return seen(app=app, strict=True)
-
-
-def no_origin(_: Path) -> Seen:
-    return seen(sessions=SignedCookie([bytes(range(32)).hex()]))
 
 
 def rewritten_path(_: Path) -> Seen:
@@ -361,37 +292,54 @@ def rewritten_path(_: Path) -> Seen:
     return seen(app=app)
 
 
+LATER = SimpleNamespace(time=lambda: time.time() + 60)
 FAULTS: dict[str, Callable[[Path], Seen]] = {
-    "the store does not run": no_server,
+    "the store does not run": lambda _: no_redis(),
     "wrong password": wrong_password,
-    "`lockgate db upgrade` was not run": no_tables,
+    "`lockgate db upgrade` was not run": lambda _: seen(
+        shared("postgresql").create("production_without_tables")
+    ),
     "the tables are those of a later release": later_tables,
     "the revision of the tables was changed by hand": renumbered,
-    "the path of a SQLite file is mistyped": mistyped_path,
-    "a SQLite file is deleted or replaced": deleted_file,
-    "a right on a table is missing": missing_right,
-    "the database only reads, as a replica": read_only,
-    "the database has no connection left": no_connection_left,
-    "the disk of a SQLite file is almost full": scarce_disk,
+    "the path of a SQLite file is mistyped": lambda at: seen(f"sqlite:///{at}/kyes.db"),
+    "a SQLite file is deleted or replaced": lambda at: with_set(
+        at, opened_file, "_TRUSTED", 0, deleted=True
+    ),
+    "a right on a table is missing": lambda _: of_postgresql(
+        "REVOKE UPDATE ON lockgate_organizations FROM {role}"
+    ),
+    "the database only reads, as a replica": lambda _: of_postgresql(
+        "ALTER DATABASE {database} SET default_transaction_read_only = on"
+    ),
+    "the database has no connection left": lambda _: of_postgresql(
+        "ALTER ROLE {role} CONNECTION LIMIT 0"
+    ),
+    "the disk of a SQLite file is almost full": lambda at: with_set(
+        at, opened_file, "_LITTLE", 2**60
+    ),
     "the disk of the database is full": full_disk,
     "a table is gone": missing_table,
     "the URL names another, empty store": another_redis,
     "the store hangs or is slow": hanging,
-    "Redis became a replica": demoted,
-    "Redis is full": full,
-    "Redis of a pair does not run": pair_without_redis,
-    "Redis of a pair stops": pair_loses_redis,
-    "clocks differ by over a second": differing_clocks,
-    "a pepper is missing": missing_pepper,
+    "Redis became a replica": lambda _: of_redis(then="demoted"),
+    "Redis is full": lambda _: of_redis(then="full"),
+    "Redis of a pair does not run": lambda at: no_redis(new_file(at)),
+    "Redis of a pair stops": lambda at: of_redis(then="stopped", pair=new_file(at)),
+    "clocks differ by over a second": lambda at: with_set(at, sql_store, "time", LATER),
+    "a pepper is missing": lambda at: seen(new_file(at), a_key(new_file(at), OTHER_PEPPER)),
     "a plan has no numbers": plan_without_numbers,
-    "Redis evicts": evicting,
-    "Redis lost its data": lost_data,
-    "a proxy is not configured": unknown_proxy,
-    "a configured proxy sends no `X-Forwarded-For`": silent_proxy,
+    "Redis evicts": lambda _: of_redis(
+        *("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
+    ),
+    "Redis lost its data": lambda _: of_redis(then="lost"),
+    "a proxy is not configured": lambda _: seen(headers={"X-Forwarded-For": "203.0.113.7"}),
+    "a configured proxy sends no `X-Forwarded-For`": lambda _: seen(
+        headers={"X-Real-IP": "203.0.113.7"}, trusted_proxies=["127.0.0.1"]
+    ),
     "a row is damaged": damaged_row,
     "your plan resolver fails": failing_resolver,
     "a route is open": open_route,
-    "sessions without an origin": no_origin,
+    "sessions without an origin": lambda _: seen(sessions=SignedCookie([bytes(range(32)).hex()])),
     "a middleware rewrites the path": rewritten_path,
 }
 
