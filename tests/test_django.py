@@ -62,19 +62,29 @@ RULES = {"GET /health": PUBLIC}
 @pytest.fixture
 def forced() -> Iterator[None]:
     """Django with ``FORCE_SCRIPT_NAME``."""
-    if not settings.configured:
-        settings.configure()
-    with override_settings(**DJANGO, FORCE_SCRIPT_NAME=PREFIX):
-        yield
+    yield from configured(FORCE_SCRIPT_NAME=PREFIX)
 
 
 @pytest.fixture
 def plain() -> Iterator[None]:
     """Django without it."""
+    yield from configured()
+
+
+def configured(**more: Any) -> Iterator[None]:
     if not settings.configured:
         settings.configure()
-    with override_settings(**DJANGO):
+    with override_settings(**DJANGO, **more):
         yield
+
+
+def protected(bench: Bench, handler: Any = ASGIHandler) -> Any:
+    return django.protect(handler(), bench.gate, rules=RULES)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
 
 
 def statuses(address: tuple[str, int], bench: Bench, path: str) -> list[int]:
@@ -94,63 +104,45 @@ def assert_guarded_below(address: tuple[str, int], bench: Bench, prefix: str) ->
 
 
 @pytest.mark.usefixtures("forced")
-@pytest.mark.parametrize("prefix", [PREFIX, ""], ids=["kept by the proxy", "stripped by the proxy"])
-def test_a_view_has_its_rule_below_a_forced_script_name(prefix: str) -> None:
-    bench = Bench()
-    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
-    with served(app) as address:
-        assert_guarded_below(address, bench, prefix)
+def test_a_view_has_its_rule_below_a_forced_script_name(bench: Bench) -> None:
+    """Whether the proxy keeps the prefix or strips it; what only begins like it is closed."""
+    with served(protected(bench)) as address:
+        for prefix in (PREFIX, ""):
+            assert_guarded_below(address, bench, prefix)
+        for path in ("/shophealth", "/x/shop/health", "//shop/health"):
+            assert statuses(address, bench, path) == [401, 404, 404], path
 
 
 @pytest.mark.usefixtures("forced")
-def test_the_forced_script_name_goes_before_the_root_path_of_the_server() -> None:
-    bench = Bench()
-    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
-    with served(app, root_path="/elsewhere") as address:
+def test_the_forced_script_name_goes_before_the_root_path_of_the_server(bench: Bench) -> None:
+    with served(protected(bench), root_path="/elsewhere") as address:
         # The server puts its prefix before the path, and Django finds no view there.
         assert statuses(address, bench, "/models")[2] == 404
         assert statuses(address, bench, "/shop/health")[0] == 401
 
 
-@pytest.mark.usefixtures("forced")
-def test_a_path_that_only_begins_like_the_forced_script_name_is_closed() -> None:
-    bench = Bench()
-    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
-    with served(app) as address:
-        for path in ("/shophealth", "/x/shop/health", "//shop/health"):
-            assert statuses(address, bench, path) == [401, 404, 404], path
-
-
 @pytest.mark.usefixtures("plain")
-def test_a_view_has_its_rule_below_the_root_path_of_the_server() -> None:
-    bench = Bench()
-    app = django.protect(ASGIHandler(), bench.gate, rules=RULES)
-    with served(app, root_path=PREFIX) as address:
+def test_a_view_has_its_rule_below_the_root_path_of_the_server_and_where_django_is_mounted(
+    bench: Bench,
+) -> None:
+    with served(protected(bench), root_path=PREFIX) as address:
         assert_guarded_below(address, bench, "")
-
-
-@pytest.mark.usefixtures("plain")
-def test_a_view_has_its_rule_where_django_is_mounted() -> None:
-    bench = Bench()
-    app = Starlette(routes=[Mount(PREFIX, django.protect(ASGIHandler(), bench.gate, rules=RULES))])
-    with served(app) as address:
+    with served(Starlette(routes=[Mount(PREFIX, protected(bench))])) as address:
         assert_guarded_below(address, bench, PREFIX)
 
 
 @pytest.mark.usefixtures("forced")
-def test_a_wsgi_server_tells_the_path_without_the_forced_script_name() -> None:
-    bench = Bench()
-    client = Client(django.protect(WSGIHandler(), bench.gate, rules=RULES))
+def test_a_wsgi_server_tells_the_path_without_the_forced_script_name(bench: Bench) -> None:
+    client = Client(protected(bench, WSGIHandler))
     headers: dict[str, Any] = {"Authorization": f"Bearer {bench.key('models:read')}"}
     answer = client.get("/models", base_url=f"http://x{PREFIX}", headers=headers)
     assert (answer.status_code, answer.text) == (200, "/shop/models /models")
 
 
 @pytest.mark.usefixtures("plain")
-def test_a_view_streams_below_a_path_outside_of_ascii() -> None:
+def test_a_view_streams_below_a_path_outside_of_ascii(bench: Bench) -> None:
     """Django writes the path of a WSGI environment decoded."""
-    bench = Bench()
-    client = Client(django.protect(WSGIHandler(), bench.gate))
+    client = Client(protected(bench, WSGIHandler))
     bearer = {"Authorization": f"Bearer {bench.key('models:read')}"}
     found = client.get("/parts/%C5%BC", headers=bearer)
     assert (found.status_code, found.text) == (200, "ż in parts")
