@@ -8,12 +8,9 @@ tests.outages --markdown` runs them, and writes the table of `docs/measured.md`.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import tempfile
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -22,16 +19,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lockgate import Event, Gate, Plan, PlanBook, run
-from lockgate.errors import RateLimitExceeded, StoreUnavailable
-from lockgate.options import StoreOptions
+from lockgate import Plan, PlanBook, run
 from lockgate.stores.resilience.circuit_breaker import PAUSE
 from tests.outages import PROPERTY, Figures
+from tests.patience import until
 from tests.servers import redis_server
 
 from ..proxy import Proxy
 from ..tls import SecureProxy, certificate
 from .test_refusals import another_password, full, no_rights, replica, tell
+from .traffic import Answer, Traffic, both_modes
 
 LIMIT = 200
 BOOK = PlanBook([Plan("free", 10**6, None, None, None), Plan("tight", LIMIT, None, None, None)])
@@ -41,124 +38,36 @@ DEADLINE = 0.25
 SLACK = 1.0
 """A tolerance for busy machines; the table has the measured values."""
 CALLERS = 4
-MINUTE = 60
 
 
-class Answer(NamedTuple):
-    organization: str
-    started: float
-    ended: float
-    outcome: str
+class Load(Traffic):
+    """Four callers without a limit, and one that fills its minute.
 
-
-class Load:
-    """A gate with continuous callers: one without a limit, and one that fills its minute.
-
-    Args:
-        url: the store's.
-        awaiting: whether the callers are tasks of an event loop, or threads.
+    Attributes:
+        counted: the store's count of the admissions of those without a limit.
     """
 
-    def __init__(self, url: str, awaiting: bool) -> None:
-        self.told: list[tuple[float, Event]] = []
-        self.answers: list[Answer] = []
-        self.gate = Gate(
-            url,
-            brand="acme",
-            plans=BOOK,
-            store_options=StoreOptions(deadline=DEADLINE),
-            observer=lambda event: self.told.append((monotonic(), event)),
-        )
+    def __init__(self, url: str, mode: str) -> None:
+        callers = [*[WIDE] * CALLERS, "tight"]
+        super().__init__(url, mode, callers, BOOK, DEADLINE, {"tight": "tight"})
         self.counted = 0
-        """Return the store's count of admissions for that organization."""
-        self._awaiting = awaiting
-        self._tokens: dict[str, str] = {}
-        self._over = threading.Event()
-        self._ready = threading.Event()
-        callers = 1 if awaiting else CALLERS
-        self._threads = [threading.Thread(target=self._run) for _ in range(callers)]
-        self._making = threading.Lock()
 
-    async def _make(self) -> None:
-        await self.gate.organizations.place("tight", "tight")
-        for organization in (WIDE, "tight"):
-            made = await self.gate.keys.create(organization, "a key")
-            self._tokens[organization] = made.text
-            await self._ask(organization)
-
-    async def _ask(self, organization: str) -> None:
-        started = monotonic()
-        try:
-            await self.gate.authenticate(self._tokens[organization])
-            outcome = "admitted"
-        except RateLimitExceeded:
-            outcome = "limited"
-        except StoreUnavailable:
-            outcome = "unavailable"
-        except Exception as failure:
-            outcome = type(failure).__qualname__
-        self.answers.append(Answer(organization, started, monotonic(), outcome))
-
-    def _run(self) -> None:
-        if self._awaiting:
-            asyncio.run(self._all())
-            return
-        with self._making:
-            if not self._ready.is_set():
-                run(self._make())
-                self._ready.set()
-        while not self._over.is_set():
-            run(self._turn())
-            sleep(0.01)
-
-    async def _all(self) -> None:
-        await self._make()
-        self._ready.set()
-
-        async def keep_asking() -> None:
-            while not self._over.is_set():
-                await self._turn()
-                await asyncio.sleep(0.01)
-
-        await asyncio.gather(*(keep_asking() for _ in range(CALLERS)))
-        await self._finish()
-
-    async def _finish(self) -> None:
-        key = (await self.gate.authenticate(self._tokens[WIDE])).key
+    def finish(self) -> None:
+        key = run(self.gate.authenticate(self.tokens[WIDE])).key
         assert key is not None
         self.counted = key.request_count - 1
-        await self.gate.close()
-
-    async def _turn(self) -> None:
-        for organization in (*[WIDE] * 4, "tight"):
-            await self._ask(organization)
-
-    def __enter__(self) -> Load:
-        for thread in self._threads:
-            thread.start()
-        assert self._ready.wait(30)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(30)
-        if not self._awaiting:
-            run(self._finish())
-
-    def first_admission(self, after: float) -> Answer | None:
-        for answer in tuple(self.answers):
-            mine = (answer.organization, answer.outcome) == (WIDE, "admitted")
-            if mine and answer.started > after:
-                return answer
-        return None
 
     def waits_for_admission(self, after: float) -> Answer:
-        until = monotonic() + 60
-        while (found := self.first_admission(after)) is None:
-            assert monotonic() < until, "it does not come back"
-            sleep(0.02)
-        return found
+        """Return the first admission that started after an instant."""
+        found: list[Answer] = []
+
+        def is_found() -> bool:
+            found[:] = [a for a in self.of("admitted") if a.organization == WIDE]
+            found[:] = [a for a in found if a.started > after][:1]
+            return bool(found)
+
+        until(is_found)
+        return found[0]
 
 
 class Scene(NamedTuple):
@@ -305,19 +214,16 @@ SCENES: dict[str, dict[str, Callable[[ExitStack], Scene]]] = {
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("awaiting", [False, True], ids=["sync", "awaiting"])
+@both_modes
 @pytest.mark.parametrize(
     ("store", "happens"), [(store, fault) for store, faults in SCENES.items() for fault in faults]
 )
 def test_admissions_recover_after_every_fault_of_redis(
-    store: str,
-    happens: str,
-    awaiting: bool,
-    record_property: Callable[[str, object], None],
+    store: str, happens: str, mode: str, record_property: Callable[[str, object], None]
 ) -> None:
     with ExitStack() as stack:
         scene = SCENES[store][happens](stack)
-        with Load(scene.url, awaiting) as load:
+        with Load(scene.url, mode) as load:
             load.waits_for_admission(monotonic())
             sleep(0.5)
             began = monotonic()
@@ -326,39 +232,25 @@ def test_admissions_recover_after_every_fault_of_redis(
             ended = monotonic()
             back = load.waits_for_admission(ended)
             sleep(1)
-        colour = "awaiting" if awaiting else "sync"
-        figures = figures_of(f"{store}, {colour}", happens, load, began, back.ended - ended)
+        figures = figures_of(f"{store}, {mode}", happens, load, began, back.ended - ended)
     record_property(PROPERTY, list(figures))
-    outcomes = Counter(answer.outcome for answer in load.answers)
-    assert set(outcomes) <= {"admitted", "limited", "unavailable"}
+    assert {answer.outcome for answer in load.answers} <= {"admitted", "limited", "unavailable"}
     assert figures.slowest < DEADLINE + SLACK
     assert figures.back < PAUSE + SLACK
     assert (figures.detected is not None) == scene.seen
     assert figures.over is not None
     assert figures.over <= scene.over
     if store != "pair":  # There it is written a second later.
-        unsure = sum(a.organization == WIDE for a in refused_of(load))
-        sure = sum((a.organization, a.outcome) == (WIDE, "admitted") for a in load.answers)
-        assert load.counted <= sure + unsure
-        assert load.counted >= sure - scene.over
-
-
-def refused_of(load: Load) -> list[Answer]:
-    return [answer for answer in load.answers if answer.outcome == "unavailable"]
+        unsure = sum(answer.organization == WIDE for answer in load.of("unavailable"))
+        assert load.counted <= load.admitted[WIDE] + unsure
+        assert load.counted >= load.admitted[WIDE] - scene.over
 
 
 def figures_of(store: str, happens: str, load: Load, began: float, back: float) -> Figures:
-    refused = [answer for answer in refused_of(load) if answer.ended > began]
+    refused = [answer for answer in load.of("unavailable") if answer.ended > began]
     shown = [answer.ended for answer in refused]
     shown += [at for at, event in load.told if event.name == "limits_fell_back"]
-    admitted = sorted(
-        answer.started
-        for answer in load.answers
-        if (answer.organization, answer.outcome) == ("tight", "admitted")
-    )
-    most = max(
-        sum(1 for other in admitted if start <= other < start + MINUTE) for start in admitted
-    )
+    admitted = [a.started for a in load.of("admitted") if a.organization == "tight"]
     return Figures(
         store,
         happens,
@@ -367,5 +259,11 @@ def figures_of(store: str, happens: str, load: Load, began: float, back: float) 
         min(shown) - began if shown else None,
         max(answer.ended - answer.started for answer in load.answers),
         back,
-        max(0, most - LIMIT),
+        beyond(LIMIT, admitted),
     )
+
+
+def beyond(limit: int, admitted: list[float]) -> int:
+    """Return how many were admitted beyond a limit of a minute."""
+    minutes = (sum(start <= one < start + 60 for one in admitted) for start in admitted)
+    return max(0, max(minutes) - limit)

@@ -21,7 +21,7 @@ from tests.patience import answered
 BOOK = PlanBook([Plan("free", rpm=10**6, rph=10**6, rpd=10**6, concurrent=9)])
 PATIENT = 30.0
 """Seconds that a request may take: here a busy machine is no failure."""
-REST = 0.005
+REST = 0.01
 """Seconds that a caller rests between two requests."""
 both_modes = pytest.mark.parametrize("mode", ["sync", "awaiting"])
 

@@ -8,23 +8,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from math import inf
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 import redis
 from redis import asyncio as redis_asyncio
 from redis.exceptions import ReadOnlyError, RedisError
 
-from lockgate import Gate, Plan, PlanBook, run
+from lockgate import Plan, PlanBook, run
 from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
-from lockgate.errors import ConfigurationError, KeyRevoked, RateLimitExceeded, StoreUnavailable
+from lockgate.errors import ConfigurationError, KeyRevoked, StoreUnavailable
 from lockgate.stores.answers import StoreError, Verdict
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
@@ -38,11 +38,12 @@ from lockgate.stores.redis.transport.sentinels import Primary, Vote, judge
 from lockgate.stores.resilience.deadlines import Overdue, within
 from lockgate.stores.runtime import background
 from lockgate.stores.sql import SqlStore
-from tests.patience import SLACK
-from tests.servers import RedisSentinel, redis_sentinel
+from tests.patience import SLACK, answered
+from tests.servers import RedisSentinel, RedisServer, redis_sentinel
 
 from ...making import draft_of, new_key, token_of
 from ..backends import rights
+from ..traffic import Traffic
 
 T = TypeVar("T")
 
@@ -90,158 +91,61 @@ def watched(group: Group) -> Iterator[RedisSentinel]:
         group.stop()
 
 
-class Answer(NamedTuple):
-    started: float
-    ended: float
-    outcome: str
+class Changes(Traffic):
+    """Callers of whom three admit, one admits by a limit, and one revokes one key after another.
 
-
-class Traffic:
-    """Callers of one gate: some admit, one admits by a limit, one revokes one key after another.
-
-    Args:
-        url: the store's.
-        awaiting: whether they are tasks of an event loop, or threads.
-        store: what to give the gate instead of the URL.
+    Attributes:
+        revoked: the keys with an answered revocation.
+        unsure: the number of revocations that failed.
+        let_in: the keys that were admitted afterwards, although their revocation was answered.
     """
 
-    def __init__(self, url: str, awaiting: bool, store: Any = None) -> None:
-        self.gate = Gate(store or url, brand="acme", plans=BOOK)
-        self.free: list[Answer] = []
-        self.tight: list[Answer] = []
+    def __init__(self, store: RedisStore, awaiting: bool) -> None:
+        tag = os.urandom(4).hex()
+        self.free, self.tight = f"free {tag}", f"tight {tag}"
+        super().__init__(
+            store,
+            "awaiting" if awaiting else "sync",
+            [*[self.free] * 3, self.tight],
+            BOOK,
+            placed={self.tight: "tight"},
+        )
         self.revoked: list[str] = []
-        """The keys with an answered revocation."""
         self.unsure = 0
-        """Revocations that failed."""
-        self._awaiting = awaiting
-        self._over = threading.Event()
-        self._ready = threading.Event()
-        self._threads: list[threading.Thread] = []
-
-    async def _make(self, organization: str) -> tuple[str, str]:
-        made = await self.gate.keys.create(organization, "a key")
-        return made.key.id, made.text
-
-    async def _prepare(self, tag: str) -> None:
-        self.ids = f"free {tag}", f"tight {tag}"
-        await self.gate.organizations.place(self.ids[1], "tight")
-        self.tokens = [(await self._make(id))[1] for id in self.ids]
-        self._keys = [await self._make(self.ids[0]) for _ in range(150)]
-
-    async def _admit(self, token: str, answers: list[Answer]) -> None:
-        started = monotonic()
-        try:
-            await self.gate.authenticate(token)
-            outcome = "admitted"
-        except RateLimitExceeded:
-            outcome = "limited"
-        except StoreUnavailable:
-            outcome = "unavailable"
-        except Exception as failure:
-            outcome = type(failure).__qualname__
-        answers.append(Answer(started, monotonic(), outcome))
+        self.let_in: list[str] = []
+        self._keys = [self.make_key(self.free) for _ in range(150)]
+        self.steps.append(self._revoke)
 
     async def _revoke(self) -> None:
         if not self._keys:
             return
         id, token = self._keys.pop()
         try:
-            await self.gate.keys.revoke(self.ids[0], id)
+            await self.gate.keys.revoke(self.free, id)
         except StoreUnavailable:
             self.unsure += 1
         else:
             self.revoked.append(token)
 
-    def _work(self) -> list[Callable[[], Any]]:
-        free, tight = self.tokens
-        return [
-            *[lambda: self._admit(free, self.free)] * 3,
-            lambda: self._admit(tight, self.tight),
-            self._revoke,
-        ]
+    def finish(self) -> None:
+        for token in self.revoked:
+            with suppress(KeyRevoked):
+                answered(partial(self._authenticate, token), 120)
+                self.let_in.append(token)
 
-    async def _tasks(self, tag: str) -> None:
-        await self._prepare(tag)
-        self._ready.set()
-
-        async def go_on(step: Callable[[], Any]) -> None:
-            while not self._over.is_set():
-                await step()
-                await asyncio.sleep(0.01)
-
-        await asyncio.gather(*map(go_on, self._work()))
-        await self._finish()
-
-    def _thread(self, step: Callable[[], Any]) -> None:
-        while not self._over.is_set():
-            run(step())
-            sleep(0.01)
-
-    async def _finish(self) -> None:
-        self.let_in = [token for token in self.revoked if await self.lets_in(token)]
-        await self.gate.close()
-
-    async def lets_in(self, token: str) -> bool:
-        until = monotonic() + 120
-        while True:
-            try:
-                await self.gate.authenticate(token)
-            except KeyRevoked:
-                return False
-            except StoreUnavailable:
-                assert monotonic() < until
-                await asyncio.sleep(0.05) if self._awaiting else sleep(0.05)
-            else:
-                return True
-
-    def __enter__(self) -> Traffic:
-        tag = os.urandom(4).hex()
-        if self._awaiting:
-            self._threads = [
-                threading.Thread(target=lambda: asyncio.run(self._tasks(tag)), daemon=True)
-            ]
-        else:
-            run(self._prepare(tag))
-            self._threads = [
-                threading.Thread(target=self._thread, args=(step,), daemon=True)
-                for step in self._work()
-            ]
-        for thread in self._threads:
-            thread.start()
-        assert self._awaiting is False or self._ready.wait(120)
-        self.goes_on()
-        return self
-
-    def goes_on(self, more: int = 30) -> float:
-        """Wait for a number of further admissions; return the seconds that it took."""
-        started, so_far = monotonic(), len(self.admitted())
-        while len(self.admitted()) < so_far + more:
-            assert monotonic() < started + 120, self.free[-3:]
-            sleep(0.005)
-        return monotonic() - started
-
-    def admitted(self) -> list[Answer]:
-        return [answer for answer in tuple(self.free) if answer.outcome == "admitted"]
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join(60)
-        if not self._awaiting:
-            run(self._finish())
+    def _authenticate(self, token: str) -> None:
+        run(self.gate.authenticate(token))
 
     @property
     def over(self) -> int:
         """How many were admitted beyond the limit: all of a run are within an hour."""
-        return max(0, sum(answer.outcome == "admitted" for answer in self.tight) - LIMIT)
+        return max(0, self.admitted[self.tight] - LIMIT)
 
     @property
     def away(self) -> float:
         """Seconds from the first 503 to the last one."""
-        refused = [a for a in (*self.free, *self.tight) if a.outcome == "unavailable"]
-        if not refused:
-            return 0.0
-        return max(a.ended for a in refused) - min(a.ended for a in refused)
+        refused = self.of("unavailable")
+        return max(a.ended for a in refused) - min(a.ended for a in refused) if refused else 0.0
 
 
 @COLOURS
@@ -249,15 +153,15 @@ def test_k4_w1_planned_failover_loses_no_revocation_and_no_count(
     awaiting: bool, watched: RedisSentinel
 ) -> None:
     before = watched.named()
-    with Traffic(watched.url(), awaiting) as traffic:
+    with Changes(RedisStore(watched.url()), awaiting) as traffic:
         watched.fail_over(by=1)
         watched.wait(lambda: watched.named() != before)
-        traffic.goes_on(300)
-        watched.wait(lambda: any(answer.outcome == "limited" for answer in traffic.tight))
+        traffic.goes_on(300, [traffic.free])
+        watched.wait(lambda: bool(traffic.of("limited")))
         watched.wait(lambda: len(traffic.revoked) > 30)
     print(f"503 for {traffic.away:.2f} s, {len(traffic.revoked)} revoked, {traffic.unsure} unsure")
-    assert {a.outcome for a in traffic.free} <= {"admitted", "unavailable"}
-    assert (len(traffic.let_in), traffic.over) == (0, 0)
+    assert {answer.outcome for answer in traffic.answers} <= {"admitted", "limited", "unavailable"}
+    assert (traffic.let_in, traffic.over) == ([], 0)
     assert traffic.away < 2 * SLACK
 
 
@@ -266,6 +170,11 @@ AWAY = OSError, RedisError, StoreError, StoreUnavailable
 
 def drive(awaiting: bool, flow: Coroutine[Any, Any, None]) -> None:
     asyncio.run(flow) if awaiting else run(flow)
+
+
+def replaced(watched: RedisSentinel, old: RedisServer) -> None:
+    """Wait until all Sentinels name another primary."""
+    watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
 
 
 async def at_last(step: Callable[[], Coroutine[Any, Any, T]], awaiting: bool) -> T:
@@ -301,7 +210,7 @@ def test_k4_an_old_primary_that_wakes_admits_no_revoked_key(
         assert (await idle.admit(token_of(made), 1, BOOK)).verdict is Verdict.ADMITTED
         assert watched.tell(old, "WAIT", 2, 25_000) == 2  # The replicas have the key.
         with old.stopped():
-            watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
+            replaced(watched, old)
             await at_last(lambda: busy.revoke_if_live(draft.organization, draft.id), awaiting)
         assert watched.tell(old, "ROLE")[0] == b"master", "it takes itself for the primary still"
         verdicts = {await judged() for _ in range(200)}
@@ -319,10 +228,10 @@ def test_k4_with_durability_a_killed_primary_takes_no_revocation_along(
 ) -> None:
     old = watched.node(watched.named())
     store = RedisStore(watched.url(), durability="replicas:2")
-    with Traffic("", awaiting, store) as traffic:
+    with Changes(store, awaiting) as traffic:
         old.stop(signal.SIGKILL)
-        watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
-        traffic.goes_on(100)
+        replaced(watched, old)
+        traffic.goes_on(100, [traffic.free])
         assert traffic.revoked
         old.start()
     assert traffic.let_in == []
@@ -354,16 +263,21 @@ def test_durability_answers_a_change_only_once_replicas_have_it(
     drive(awaiting, flow())
 
 
-@pytest.mark.parametrize("durability", ["", "1", "replicas:0", "replicas:-1", "replicas:x", "all"])
-def test_an_invalid_durability_is_refused_at_construction(durability: str) -> None:
-    with pytest.raises(ConfigurationError, match="durability"):
-        RedisStore("redis+sentinel://a/b", durability=durability)
-
-
-@pytest.mark.parametrize("url", ["redis://a", "redis+cluster://a"])
-def test_durability_needs_sentinels(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="Sentinels"):
-        RedisStore(url, durability="replicas:1")
+@pytest.mark.parametrize(
+    ("url", "durability", "match"),
+    [
+        *(
+            ("redis+sentinel://a/b", wrong, "durability")
+            for wrong in ("", "1", "replicas:0", "all")
+        ),
+        *((url, "replicas:1", "Sentinels") for url in ("redis://a", "redis+cluster://a")),
+    ],
+)
+def test_an_invalid_durability_is_refused_at_construction(
+    url: str, durability: str, match: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=match):
+        RedisStore(url, durability=durability)
 
 
 @COLOURS
@@ -426,7 +340,7 @@ def test_a_refusal_of_the_server_has_the_sentinels_asked_at_once(
     async def flow() -> None:
         await hit()
         watched.fail_over()
-        watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
+        replaced(watched, old)
         await hit()  # The old one takes it: nothing has told of another.
         if told_by == "NOREPLICAS":
             watched.tell(old, "CONFIG", "SET", "min-replicas-to-write", 1)
@@ -492,9 +406,9 @@ def test_the_rights_that_the_page_names_are_enough_with_sentinels(
     async def flow() -> None:
         await store.ready()
         await store.insert(draft_of(made), 5)
-        before = watched.named()
+        old = watched.node(watched.named())
         watched.fail_over()
-        watched.wait(lambda: all(watched.named(s) != before for s in watched.sentinels))
+        replaced(watched, old)
         admission = await at_last(lambda: store.admit(token_of(made), 1, BOOK), awaiting)
         assert admission.verdict is Verdict.ADMITTED
         await store.close()
@@ -569,7 +483,7 @@ def test_k4_a_pair_believes_no_copy_of_a_new_primary_before_it_compared(
         await pair.revoke_if_live(id, draft.id)
         await pair.compare()
         watched.fail_over()
-        watched.wait(lambda: all(watched.named(s) != old.port for s in watched.sentinels))
+        replaced(watched, old)
         for name, dump in zip(copied, dumps, strict=True):
             watched.tell(watched.node(watched.named()), "RESTORE", name, 0, dump, "REPLACE")
         admission = await at_last(lambda: pair.admit(token_of(made), 1, BOOK), awaiting)
