@@ -70,16 +70,16 @@ def child(number):
         return pid, reading, closing
     status = 1
     try:
-        assert charge(number, 40) == list(range(2, 42))
+        assert charge(number, 12) == list(range(2, 14))
         os.write(writing, b"!")
         os.read(closed, 1)
-        assert charge(number, 10) == list(range(42, 52))
+        assert charge(number, 4) == list(range(14, 18))
         status = 0
     finally:
         os._exit(status)
 
 children = [child(1), child(2)]
-assert charge(0, 40) == list(range(2, 42))
+assert charge(0, 12) == list(range(2, 14))
 for _, reading, _ in children:
     os.read(reading, 1)
 run(gate.close())
@@ -102,4 +102,4 @@ def fork_and_charge(kind: Callable[..., Store], url: str, prefix: str) -> None:
         check=False,
         timeout=120,
     )
-    assert done.stdout.split("\n")[:3] == ["0", "0", "[[42], [52], [52]]"], done.stderr
+    assert done.stdout.split("\n")[:3] == ["0", "0", "[[14], [18], [18]]"], done.stderr

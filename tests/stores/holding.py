@@ -25,22 +25,31 @@ PATIENCE = 60.0
 """Seconds for whatever a busy machine may take."""
 
 
-AWAITS = """
-import asyncio, sys
-from lockgate import Gate, errors
+PROGRAM = """
+import asyncio, sys, time
+from lockgate import Gate, errors, run
 from lockgate.options import StoreOptions
 from importlib import import_module
 
-async def main(module, kind, url, prefix, job, seconds):
-    store = getattr(import_module(module), kind)(url, prefix=prefix)
-    gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=60))
-    slot = gate.slot("org_1", job, seconds=float(seconds))
-    try:
-        async with slot:
-            print("held", slot.owner, flush=True)
-            await asyncio.sleep(600)
-    except errors.SlotLost:
-        print("lost", flush=True)
+mode, module, kind, url, prefix, job, seconds = sys.argv[1:]
+store = getattr(import_module(module), kind)(url, prefix=prefix)
+gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=60))
+slot = gate.slot("org_1", job, seconds=float(seconds))
+
+async def hold():
+    async with slot:
+        print("held", slot.owner, flush=True)
+        await asyncio.sleep(600)
+
+def block():
+    with slot:
+        print("held", slot.owner, flush=True)
+        while True:
+            time.sleep(0.01)
+            slot.check()
+
+async def end():
+    print("lost", flush=True)
     try:
         await gate.slots.renew("org_1", job, slot.owner)
     except errors.SlotLost:
@@ -48,33 +57,19 @@ async def main(module, kind, url, prefix, job, seconds):
     print("released", await gate.slots.release("org_1", job, slot.owner), flush=True)
     await gate.close()
 
-asyncio.run(main(*sys.argv[1:]))
-"""
+async def main():
+    try:
+        await hold()
+    except errors.SlotLost:
+        await end()
 
-WAITS = """
-import sys, time
-from importlib import import_module
-from lockgate import Gate, errors, run
-from lockgate.options import StoreOptions
-
-module, kind, url, prefix, job, seconds = sys.argv[1:]
-store = getattr(import_module(module), kind)(url, prefix=prefix)
-gate = Gate(store, brand="acme", store_options=StoreOptions(deadline=60))
-slot = gate.slot("org_1", job, seconds=float(seconds))
-try:
-    with slot:
-        print("held", slot.owner, flush=True)
-        while True:
-            time.sleep(0.01)
-            slot.check()
-except errors.SlotLost:
-    print("lost", flush=True)
-try:
-    run(gate.slots.renew("org_1", job, slot.owner))
-except errors.SlotLost:
-    print("not renewed", flush=True)
-print("released", run(gate.slots.release("org_1", job, slot.owner)), flush=True)
-run(gate.close())
+if mode == "awaiting":
+    asyncio.run(main())
+else:
+    try:
+        block()
+    except errors.SlotLost:
+        run(end())
 """
 
 
@@ -82,10 +77,10 @@ class Holder:
     """A process that holds a slot."""
 
     def __init__(
-        self, program: str, kind: Callable[..., Store], url: str, prefix: str, job: str
+        self, mode: str, kind: Callable[..., Store], url: str, prefix: str, job: str
     ) -> None:
         store = (kind.__module__, kind.__name__, url, prefix)
-        command = [sys.executable, "-c", program, *store, job, str(LEASE)]
+        command = [sys.executable, "-c", PROGRAM, mode, *store, job, str(LEASE)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._lines: queue.Queue[str] = queue.Queue()
         self._reader = threading.Thread(target=self._read)
@@ -157,6 +152,8 @@ def hold_to_it(
 
 BY_TURNS = pytest.mark.parametrize(
     ("stopped", "killed"),
-    [(AWAITS, WAITS), pytest.param(WAITS, AWAITS, marks=pytest.mark.campaign)],
-    ids=["awaiting", "waiting"],
+    [
+        ("awaiting", "blocking"),
+        pytest.param("blocking", "awaiting", marks=pytest.mark.campaign),
+    ],
 )

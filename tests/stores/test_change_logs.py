@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from itertools import count
 from pathlib import Path
-from threading import Lock
 
 import pytest
 from sqlalchemy import insert, select
@@ -16,11 +14,11 @@ from lockgate import run
 from lockgate.core.changes import LOCKGATE, LOGGED_AT_MOST, ChangeDraft
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MILLISECOND
-from lockgate.errors import HandleTaken
 from lockgate.stores.answers import StoreError
-from lockgate.stores.key_value import Records, RecordStore
+from lockgate.stores.key_value import RecordStore
 from lockgate.stores.key_value.change_log import Row
 from lockgate.stores.rows import REMEMBERED_FOR
+from tests.testing.test_records import Counted
 
 from .making import NOW, draft_of, new_key
 from .redis.backends import opened, server, stop_servers
@@ -30,17 +28,8 @@ CHANGE = ChangeDraft("key_created", "an id", LOCKGATE)
 SCRIPT = Path(lockgate.__file__).parent / "stores" / "redis" / "scripts" / "change_log.lua"
 
 
-class DictRecords(Records):
-    io = "none"
+class DictRecords(Counted):
     failing = False
-
-    def __init__(self) -> None:
-        self.kept: dict[str, tuple[bytes, int]] = {}
-        self.lock = Lock()
-        self.versions = count(1)
-
-    async def get(self, name: str) -> tuple[bytes, int] | None:
-        return self.kept.get(name)
 
     async def put_if(
         self, name: str, value: bytes | None, version: int | None, until: int | None
@@ -48,41 +37,13 @@ class DictRecords(Records):
         assert len(name) <= 80
         if self.failing and name.startswith("log:"):
             raise StoreError
-        with self.lock:
-            before = self.kept.get(name)
-            if (before and before[1]) != version:
-                return False
-            if value is None:
-                self.kept.pop(name, None)
-            else:
-                self.kept[name] = (value, next(self.versions))
-            return True
-
-    async def names(self, prefix: str) -> list[str]:
-        return [name for name in self.kept if name.startswith(prefix)]
+        return await super().put_if(name, value, version, until)
 
 
 def logged(store: RecordStore, changes: int, start: int = 0) -> None:
     for number in range(start, start + changes):
         placed = Organization("org_1", f"plan {number}")
         run(store.put_organization(placed, NOW + number, change=CHANGE._replace(key=str(number))))
-
-
-@pytest.mark.parametrize("kind", list(BACKENDS))
-def test_sql_refuses_the_handle_of_a_removed_key_where_its_creation_is_logged(kind: str) -> None:
-    """By a statement whose number of rows is known from each driver, also where it is awaited."""
-    store, draft = BACKENDS[kind].open(), draft_of(new_key())
-
-    async def steps() -> None:
-        await store.insert(draft, None, NOW, change=CHANGE)
-        await store.revoke_if_live("org_1", draft.id, NOW)
-        await store.remove_ended(DAY, NOW + 2 * DAY)
-        assert await store.find(draft.handle) is None
-        with pytest.raises(HandleTaken):
-            await store.insert(draft, None, NOW, change=CHANGE)
-        await store.close()
-
-    asyncio.run(steps())
 
 
 @pytest.mark.parametrize("kind", list(BACKENDS))

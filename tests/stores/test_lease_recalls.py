@@ -6,8 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from lockgate.stores.memory.store import MemoryStore
 from lockgate.stores.resilience.store import ResilientStore
 from lockgate.stores.runtime.background import BackgroundTask
 from lockgate.sync import loop_runs, run
+from tests.patience import until
 
 from .making import draft_of, new_key, token_of
 
@@ -69,13 +69,6 @@ def store() -> Iterator[Recalling]:
     store.sent.put(None)  # A thread that waits ends.
 
 
-def until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + _PATIENCE
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.001)
-
-
 async def lease(store: MemoryStore) -> LeasingStore:
     """A process that holds a lease of org_1."""
     made = new_key()
@@ -99,7 +92,9 @@ def test_a_thread_settles_the_lease_that_is_recalled(store: Recalling) -> None:
         run(holder.close())
 
 
-async def test_an_event_loop_settles_the_lease_that_is_recalled(store: Recalling) -> None:
+async def test_an_event_loop_settles_the_lease_that_is_recalled_until_it_is_closed(
+    store: Recalling,
+) -> None:
     before = asyncio.all_tasks()
     holder = await lease(store)
     await store.organization_changed("org_1")
@@ -108,10 +103,19 @@ async def test_an_event_loop_settles_the_lease_that_is_recalled(store: Recalling
             await asyncio.sleep(0.001)
     await holder.settle_idle()
     store.sent.put(None)
+    await ended(before)
+    await holder.close()
+    holder = await lease(store)
+    assert asyncio.all_tasks() - before
+    await holder.close()
+    await ended(before)
+
+
+async def ended(before: set[asyncio.Task[Any]]) -> None:
+    """Wait until no task listens any more."""
     async with asyncio.timeout(_PATIENCE):
         while asyncio.all_tasks() - before:
             await asyncio.sleep(0.001)
-    await holder.close()
 
 
 async def test_a_change_is_answered_once_the_recalled_lease_is_settled(store: Recalling) -> None:
@@ -121,16 +125,6 @@ async def test_a_change_is_answered_once_the_recalled_lease_is_settled(store: Re
     await resilient.organization_changed("org_1")
     assert granted not in await store.charge("org_1", LeasesOut())
     await holder.close()
-
-
-async def test_closing_ends_the_task(store: Recalling) -> None:
-    before = asyncio.all_tasks()
-    holder = await lease(store)
-    assert asyncio.all_tasks() - before
-    await holder.close()
-    async with asyncio.timeout(_PATIENCE):
-        while asyncio.all_tasks() - before:
-            await asyncio.sleep(0.001)
 
 
 async def test_a_lease_that_is_recalled_before_its_grant_is_answered_ends_at_once(

@@ -25,26 +25,16 @@ def test_each_memory_url_opens_a_new_store() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "memory", "memory:", "nosql://host", "file:///x", "://", "memory//", "http://[::1", "::"],
-)
-def test_a_url_that_names_no_store_is_a_configuration_error(url: str) -> None:
-    with pytest.raises(ConfigurationError, match="memory://"):
-        open_store(url)
-
-
-@pytest.mark.parametrize(
-    "url",
     [
-        "nosql://user:hunter2hunter2@host/0?password=hunter2hunter2",
+        *("", "memory", "memory:", "nosql://host", "file:///x", "://", "memory//", "http://[::1"),
+        *("::", "nosql://user:hunter2hunter2@host/0?password=hunter2hunter2", "hunter2hunter2"),
         "nosql://user:hunter2hunter2@[host/0",
-        "hunter2hunter2",
     ],
 )
-def test_the_message_never_repeats_the_password(url: str) -> None:
-    with pytest.raises(ConfigurationError) as caught:
+def test_a_url_that_names_no_store_is_a_configuration_error_and_not_repeated_K11(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="memory://") as caught:
         open_store(url)
-    assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in repr(caught.value.__cause__)
+    assert "hunter2" not in f"{caught.value}{caught.value.__cause__!r}"
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
+import json
 from collections.abc import Iterator
-from time import thread_time
 from typing import Any
 from weakref import ref
 
@@ -195,48 +194,11 @@ def test_a_page_of_a_few_live_keys_reads_no_others_G10(piled: Piled, read: list[
     assert {key.id for key in [*first.keys, *last.keys]} == {*live}
 
 
-def test_the_last_page_has_no_cursor(piled: Piled) -> None:
-    bench = Bench(store=piled)
-    bench.clock.now = LATER
-    for number in range(4):
-        run(bench.gate.keys.create("org_3", str(number)))
-    assert run(bench.gate.keys.list("org_3", limit=4)).cursor is None
-    first = run(bench.gate.keys.list("org_3", limit=3))
-    assert first.cursor is not None
-    last = run(bench.gate.keys.list("org_3", limit=3, cursor=first.cursor))
-    assert (len(last.keys), last.cursor) == (1, None)
-
-
 @pytest.mark.parametrize("limit", [0, -1, PAGE_AT_MOST + 1, True, 1.5, "7"])
 def test_an_invalid_limit_is_refused(piled: Piled, limit: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         run(Bench(store=piled).gate.keys.list("org_1", limit=limit))
     assert [problem.field for problem in refused.value.problems] == ["limit"]
-
-
-async def test_a_long_list_yields_to_other_tasks(piled: Piled) -> None:
-    bench = Bench(store=piled)
-    bench.clock.now = LATER
-    session, turns, done = bench.session(), 0, False
-
-    async def count() -> None:
-        nonlocal turns
-        while not done:
-            turns += 1
-            await asyncio.sleep(0)
-
-    counting = asyncio.create_task(count())
-    answer = await ask(behind_nothing(bench), path="/api/v1/api-keys", session=session)
-    done = True
-    await counting
-    keys = answer.json()["data"]
-    live = sum(key["isActive"] for key in keys)
-    assert len(keys) == 1000 + live
-    # A hundred keys are read and written in one turn.
-    assert turns >= len(keys) // 100
-    assert [key["id"] for key in keys] == [
-        key.id for key in await bench.gate.keys.overview("org_1")
-    ]
 
 
 async def test_lists_at_once_are_read_a_page_at_a_time_and_keep_no_key_G5(piled: Piled) -> None:
@@ -270,8 +232,10 @@ async def test_lists_at_once_are_read_a_page_at_a_time_and_keep_no_key_G5(piled:
     done = True
     await counting
     assert {answer.status for answer in answers} == {200}
-    assert len({answer.body for answer in answers}) == 1
-    assert len(asked) == len({*asked}) >= 8 * 1000 // 100
+    (body,) = {answer.body for answer in answers}
+    keys = json.loads(body)["data"]
+    assert len(keys) == 1000 + sum(key["isActive"] for key in keys)
+    assert len(asked) == len({*asked}) >= 8 * len(keys) // 100  # Other tasks ran between pages.
 
 
 class Kept(list[ApiKey]):
@@ -284,28 +248,6 @@ def behind_nothing(bench: Bench) -> Any:
     from lockgate.asgi import GateMiddleware
 
     return GateMiddleware(Starlette(routes=operations(bench.gate)), bench.gate)
-
-
-async def test_no_turn_of_a_list_of_a_pile_takes_ten_milliseconds_of_cpu(piled: Piled) -> None:
-    bench = Bench(store=piled)
-    bench.clock.now = LATER
-    app, longest = behind_nothing(bench), [0.0] * 9
-
-    async def measure(attempt: int, listing: asyncio.Task[Any]) -> None:
-        before = thread_time()  # Other processes do not count.
-        while not listing.done():
-            await asyncio.sleep(0)
-            now = thread_time()
-            longest[attempt], before = max(longest[attempt], now - before), now
-
-    gc.disable()  # A collection walks the objects of all tests.
-    try:
-        for attempt in range(9):
-            asked = ask(app, path="/api/v1/api-keys", session=bench.session())
-            await measure(attempt, asyncio.create_task(asked))
-    finally:
-        gc.enable()
-    assert 0 < min(longest) < 0.01
 
 
 async def test_a_long_census_yields_to_other_tasks(piled: Piled) -> None:
@@ -334,12 +276,10 @@ def test_records_keep_the_latest_thousand_keys_that_ended(
     assert run(store.find(keys[14].handle)) is None
 
 
-@pytest.mark.parametrize("kind", ["single", "cluster"])
-async def test_redis_reads_the_keys_that_are_asked_for(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store: RedisStore = opened(kind)
-    pile = PILE if kind == "single" else PILE // 2
+async def test_redis_reads_the_keys_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script reads only as many entries as requested, of any number."""
+    store: RedisStore = opened("single")
+    pile = PILE // 2
     drafts = [draft(lifetime=DAY if number % 100 else None) for number in range(pile)]
     for start in range(0, pile, 500):
         some = range(start, start + 500)
@@ -354,6 +294,15 @@ async def test_redis_reads_the_keys_that_are_asked_for(
     assert len(await store.list_live("org_1", 100, None, LATER)) == live
     assert decoded[:2] == [100, 100]
     assert decoded[2] <= 100
+    with server("single").client() as client:
+        client.config_resetstat()
+        await store.list("org_1", 100)
+        await store.list_live("org_1", 100, None, NOW)
+        await store.insert(draft(), 10_000, NOW)
+        stats: Any = client.info("commandstats")
+    asked = {name.removeprefix("cmdstat_") for name in stats}
+    assert not asked & {"hgetall", "hkeys", "hvals", "smembers", "zrange", "zrangebyscore"}
+    assert {"zrangebylex", "zrevrangebylex", "zlexcount"} <= asked
     with pytest.raises(KeyLimitReached):
         await store.insert(draft(), pile // 100, LATER + pile * 1000)
     decoded.clear()
@@ -377,23 +326,3 @@ def counting(decoded: list[int]) -> Any:
         return keys
 
     return read_keys
-
-
-async def test_no_call_of_redis_walks_a_pile() -> None:
-    """A script reads only as many entries as requested, of any number."""
-    store = opened("single")
-    for _ in range(6):
-        drafts = [draft(lifetime=DAY) for _ in range(500)]
-        await asyncio.gather(*(store.insert(made, None, NOW) for made in drafts))
-    with server("single").client() as client:
-        client.config_set("slowlog-log-slower-than", 0)
-        client.config_resetstat()
-        await store.list("org_1", 100)
-        await store.list_live("org_1", 100, None, NOW)
-        await store.insert(draft(), 10_000, NOW)
-        stats: Any = client.info("commandstats")
-        client.config_set("slowlog-log-slower-than", 10_000)
-    asked = {name.removeprefix("cmdstat_") for name in stats}
-    assert not asked & {"hgetall", "hkeys", "hvals", "smembers", "zrange", "zrangebyscore"}
-    assert {"zrangebylex", "zrevrangebylex", "zlexcount"} <= asked
-    await store.close()

@@ -146,20 +146,6 @@ async def test_an_answer_is_waited_for_until_the_deadline() -> None:
     assert await answered(free) == 4
 
 
-async def test_cancelling_a_waiting_call_raises_cancelled_error_not_overdue() -> None:
-    answer = asyncio.get_running_loop().create_future()
-
-    async def call() -> None:
-        with within(60):
-            await answered(answer)
-
-    caller = asyncio.create_task(call())
-    await asyncio.sleep(0)
-    caller.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await caller
-
-
 def test_d34_a_late_thread_is_abandoned_and_their_number_is_bounded() -> None:
     end = threading.Event()
     threads = Threads(at_most=2)

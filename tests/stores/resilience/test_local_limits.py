@@ -40,8 +40,11 @@ def note(local: LocalLimits, used: int = 1, at: int = NOW) -> None:
 
 
 @pytest.mark.parametrize(("fleet", "share"), [(1, 10), (3, 3), (10, 1), (50, 1)])
-def test_w15_a_process_admits_its_share_and_at_least_one(fleet: int, share: int) -> None:
+def test_w15_a_process_admits_its_share_and_at_least_one_of_a_limit(fleet: int, share: int) -> None:
     assert admitted(limits(fleet=fleet), 20) == share
+    none = Plan("none", rpm=0, rph=None, rpd=None, concurrent=0).windows
+    reading = limits(fleet=fleet).decide("org_1", none, 1, NOW)
+    assert reading is not None and not reading.allowed
 
 
 @pytest.mark.parametrize("noted", [0, 2, 3, 9])
@@ -87,17 +90,19 @@ def test_admissions_that_are_counted_together_expire_with_the_last_of_them() -> 
     assert after.used[0] == 1 + 6 + 1
 
 
-def test_local_decisions_are_counted_in_metrics_and_in_limits_restored() -> None:
+def test_each_outage_is_two_events_with_the_number_of_local_decisions() -> None:
     told: list[Event] = []
     events = Events(told.append)
     local = LocalLimits("local", 1, events)
     assert admitted(local, 12) == 10
-    note(local, at=NOW + MINUTE)
+    for _ in range(2):
+        note(local, at=NOW + MINUTE)
     assert events.metrics.local_decisions == {"admitted": 10, "refused": 2}
-    assert [(event.name, dict(event.fields)) for event in told] == [
-        ("limits_fell_back", {"mode": "local"}),
-        ("limits_restored", {"decisions": 12}),
-    ]
+    once = [("limits_fell_back", {"mode": "local"}), ("limits_restored", {"decisions": 12})]
+    assert [(event.name, dict(event.fields)) for event in told] == once
+    admitted(local, 3, NOW + MINUTE)
+    note(local, at=NOW + MINUTE)
+    assert [event.name for event in told] == ["limits_fell_back", "limits_restored"] * 2
 
 
 def test_the_reading_counts_the_shares_of_other_processes_as_used() -> None:
@@ -140,28 +145,9 @@ def test_open_admits_every_request_and_shows_none_remaining() -> None:
     reading = local.decide("org_1", WINDOWS, 1, NOW)
     assert reading is not None
     assert (reading.remaining, reading.refused_by, reading.wait) == (0, None, 0)
-
-
-def test_closed_admits_no_request() -> None:
-    assert limits("closed").decide("org_1", WINDOWS, 1, NOW) is None
-
-
-def test_fallback_and_recovery_emit_one_event_each() -> None:
-    told: list[Event] = []
-    local = limits(told=told)
-    for _ in range(2):
-        note(local)
-        admitted(local, 3)
-    note(local)
-    assert [event.name for event in told] == ["limits_fell_back", "limits_restored"] * 2
-    assert told[0].fields == {"mode": "local"}
-
-
-def test_a_limit_of_zero_admits_no_request() -> None:
-    none = Plan("none", rpm=0, rph=None, rpd=None, concurrent=0).windows
-    reading = limits(fleet=4).decide("org_1", none, 1, NOW)
-    assert reading is not None
-    assert not reading.allowed
+    closed = limits("closed")
+    assert closed.decide("org_1", WINDOWS, 1, NOW) is None
+    assert not local.owing and not closed.owing, "nothing is charged later"
 
 
 class Charged:
@@ -214,13 +200,6 @@ def test_a_failed_charge_is_repeated_and_an_uncertain_one_is_not() -> None:
     admitted(local, 1)
     with pytest.raises(ValueError, match="a bug"):
         flush(local, Charged(ValueError("a bug")))
-
-
-def test_open_and_closed_leave_no_charge_for_later() -> None:
-    for mode in ("open", "closed"):
-        local: LocalLimits = limits(mode)
-        local.decide("org_1", WINDOWS, 1, NOW)
-        assert not local.owing
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,13 @@ from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.stores.answers import Verdict
 from lockgate.stores.runtime.batching import ThreadBatcher
-from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.admission import TOGETHER_AT_MOST, Act, Charge, Outcome
 from lockgate.stores.sql.codec import write_id
 from lockgate.stores.sql.executor import SyncExecutor
 from lockgate.stores.sql.statements import Statement, Statements, places_for
 
 from ..making import BOOK, NOW, draft_of, new_key, token_of
-from .backends import Backend
+from .backends import Backend, Borrowed
 
 HIT = Act("org_1", Hit(BOOK.default.windows, 1), NOW)
 
@@ -86,10 +85,9 @@ def test_charges_that_arrive_during_a_transaction_share_the_next(fails: bool) ->
     assert all(isinstance(outcome, Failed) for outcome in outcomes)
 
 
-def test_a_key_changed_in_the_database_is_read_again(backend: Backend) -> None:
+def test_a_key_changed_in_the_database_is_read_again(store: Borrowed, backend: Backend) -> None:
     """Restored tables: a key hint alone never admits a key."""
-    tables = backend.take()
-    store = SqlStore(backend.url, prefix=tables.prefix)
+    tables = store.tables
     made = new_key()
     run(store.insert(draft_of(made, "org_1"), None, NOW))
     run(store.put_organization(Organization("org_2", "creator")))
@@ -104,8 +102,6 @@ def test_a_key_changed_in_the_database_is_read_again(backend: Backend) -> None:
     with backend.admin.begin() as connection:
         connection.execute(delete(tables.keys))
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).verdict is Verdict.UNKNOWN
-    run(store.close())
-    backend.give(tables)
 
 
 STATEMENTS = {"sqlite": 2, "postgresql": 2, "mysql": 3}
@@ -114,9 +110,8 @@ STATEMENTS = {"sqlite": 2, "postgresql": 2, "mysql": 3}
 
 @pytest.mark.parametrize("charges", [1, 5])
 async def test_a_batch_of_any_size_uses_a_fixed_number_of_statements(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch, charges: int
+    store: Borrowed, backend: Backend, monkeypatch: pytest.MonkeyPatch, charges: int
 ) -> None:
-    store = backend.open()
     made = [new_key() for _ in range(charges)]
     for number, key in enumerate(made):
         await store.insert(draft_of(key, f"org_{number}"), None, NOW)
@@ -141,9 +136,8 @@ async def test_a_batch_of_any_size_uses_a_fixed_number_of_statements(
     await store.close()
 
 
-async def test_organizations_of_which_no_key_was_used_share_a_statement(backend: Backend) -> None:
+async def test_organizations_of_which_no_key_was_used_share_a_statement(store: Borrowed) -> None:
     """As where sessions are charged, or registrations: NULL alone is text to PostgreSQL."""
-    store = backend.open()
     for times in (1, 2):
         hits = (
             store.charge(f"org_{number}", Hit(BOOK.default.windows, 1), NOW) for number in range(5)
@@ -152,8 +146,7 @@ async def test_organizations_of_which_no_key_was_used_share_a_statement(backend:
     await store.close()
 
 
-def test_a_kept_connection_that_breaks_is_replaced(backend: Backend) -> None:
-    store = backend.open()
+def test_a_kept_connection_that_breaks_is_replaced(store: Borrowed) -> None:
     run(store.charge("org_1", Hit(BOOK.default.windows, 1), NOW))
     executor = store._executors.here()
     assert isinstance(executor, SyncExecutor)
@@ -161,4 +154,3 @@ def test_a_kept_connection_that_breaks_is_replaced(backend: Backend) -> None:
     executor._cursor.driver.close()
     run(store.charge("org_1", Hit(BOOK.default.windows, 1), NOW))
     assert run(store.charge("org_1", Peek(BOOK.default.windows), NOW)).used[0] == 2
-    run(store.close())

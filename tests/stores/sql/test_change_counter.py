@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from lockgate import run
-from lockgate.core.accounts import AccountDraft
 from lockgate.core.changes import drafted_change
 from lockgate.core.digests import Digest
 from lockgate.core.plans import Organization
+from lockgate.core.timestamps import DAY
 from lockgate.stores.cached.base import COPIES_LAST
-from lockgate.stores.sql import SqlStore
 
-from ..making import HOSTILE, NOW, at_once, draft
-from .backends import Backend
-
-
-@pytest.fixture
-def store(backend: Backend) -> Iterator[SqlStore]:
-    opened = backend.open()
-    yield opened
-    run(opened.close())
+from ..making import HOSTILE, NOW, account, at_once, draft
+from .backends import Backend, Borrowed
+from .test_pruning import prune
 
 
-def test_every_change_of_a_key_or_plan_advances_the_counter(store: SqlStore) -> None:
-    epochs = [run(store.freshness()).change_counter or 0]
-    key = run(store.insert(draft("org_1"), None, NOW))
-    assert run(store.freshness()).change_counter == epochs[0], (
-        "a key that is new contradicts no answer"
-    )
-    new = Digest("sha256", b"x" * 32)
-    for change in (
-        lambda: run(store.revoke_if_live("org_1", key.id, NOW)),
-        lambda: run(store.put_organization(Organization("org_1", "creator"))),
-        lambda: run(store.rehash_if(key.handle, Digest(key.scheme, key.digest), new)),
-    ):
-        change()
-        epochs.append(run(store.freshness()).change_counter or 0)
-    assert epochs == sorted(set(epochs))
-
-
-def test_calls_without_a_change_do_not_advance_the_counter(store: SqlStore) -> None:
+def test_calls_without_a_change_do_not_advance_the_counter(store: Borrowed) -> None:
     key = run(store.insert(draft("org_1"), None, NOW))
     run(store.revoke_if_live("org_1", key.id, NOW))
     before = run(store.freshness()).change_counter
+    run(store.insert(draft("org_1"), None, NOW))  # It contradicts no answer.
     run(store.revoke_if_live("org_2", key.id, NOW))
     run(store.revoke_if_live("org_nowhere", key.id, NOW))
     run(store.rehash_if(key.handle, Digest("sha256", b""), Digest("sha256", b"x")))
@@ -53,7 +26,7 @@ def test_calls_without_a_change_do_not_advance_the_counter(store: SqlStore) -> N
     assert run(store.freshness()).change_counter == before
 
 
-def test_the_first_change_of_all_is_recorded_once(store: SqlStore) -> None:
+def test_the_first_change_of_all_is_recorded_once(store: Borrowed) -> None:
     key = run(store.insert(draft("org_1"), None, NOW))
     run(store.revoke_if_live("org_1", key.id, NOW, change=drafted_change("key_revoked", key.id)))
     (change,) = run(store.change_log("org_1", 10))
@@ -63,9 +36,11 @@ def test_the_first_change_of_all_is_recorded_once(store: SqlStore) -> None:
     assert found.revoked_at == NOW
     assert run(store.freshness()).change_counter == run(store.changes(0)).change_counter != 0
     assert run(store.changes(0)).organizations == ["org_1"]
+    before = run(store.now())
+    assert before <= run(store.freshness()).now <= run(store.now())
 
 
-def test_the_changes_since_a_value_name_the_changed_organizations(store: SqlStore) -> None:
+def test_the_changes_since_a_value_name_the_changed_organizations(store: Borrowed) -> None:
     start = run(store.now())
     for id in HOSTILE:
         run(store.put_organization(Organization(id, "creator")))
@@ -80,10 +55,9 @@ def test_the_changes_since_a_value_name_the_changed_organizations(store: SqlStor
     assert sorted(run(store.changes(start - COPIES_LAST)).organizations) == sorted(HOSTILE)
 
 
-def test_reading_on_from_the_last_value_misses_no_change(backend: Backend) -> None:
-    tables = backend.take()
-    stores = [SqlStore(backend.url, prefix=tables.prefix) for _ in range(3)]
-    reader = SqlStore(backend.url, prefix=tables.prefix)
+def test_reading_on_from_the_last_value_misses_no_change(store: Borrowed, backend: Backend) -> None:
+    stores = [backend.open(beside=store) for _ in range(3)]
+    reader = store
     run(reader.freshness())
     done: list[bool] = []
     seen: set[str] = set()
@@ -105,20 +79,12 @@ def test_reading_on_from_the_last_value_misses_no_change(backend: Backend) -> No
 
     at_once(len(stores) + 1, work)
     assert len(seen) == 36
-    for store in (*stores, reader):
-        run(store.close())
-    backend.give(tables)
+    for one in stores:
+        run(one.close())
 
 
-def test_a_store_with_a_resolver_has_no_change_counter(backend: Backend) -> None:
-    store = backend.open(resolver=lambda id: None)
-    assert run(store.freshness()).change_counter is None
-    run(store.close())
-
-
-def test_a_claim_that_revokes_keys_or_the_token_advances_the_counter(store: SqlStore) -> None:
-    account = AccountDraft("org_1", "agent", "a@example.com", None, "handle", "sha256", b"d")
-    run(store.register(account, draft("org_1"), NOW))
+def test_a_claim_that_revokes_keys_or_the_token_advances_the_counter(store: Borrowed) -> None:
+    run(store.register(account(), draft("org_1"), NOW))
     before = run(store.freshness()).change_counter
     run(store.claim_if_unclaimed("org_1", "user", revoke=False, keep_token=True, now=NOW))
     assert run(store.freshness()).change_counter == before
@@ -126,3 +92,20 @@ def test_a_claim_that_revokes_keys_or_the_token_advances_the_counter(store: SqlS
         run(store.claim_if_unclaimed("org_1", "user", revoke=revoke, keep_token=revoke, now=NOW))
         assert (run(store.freshness()).change_counter or 0) > (before or 0)
         before = run(store.freshness()).change_counter
+
+
+def test_a_removal_of_keys_or_of_an_account_names_its_organization(
+    store: Borrowed, backend: Backend
+) -> None:
+    """Its row stays for a day or two, so that every cache learns of the removal."""
+    run(store.insert(draft("org_2", lifetime=DAY), None, NOW))
+    run(store.register(account(), draft("org_1"), NOW))
+    before = run(store.changes(None)).change_counter
+    run(store.remove_ended(0, NOW))
+    assert run(store.changes(before)).organizations == []
+    run(store.remove_ended(0, NOW + DAY))
+    run(store.remove_unclaimed(DAY, 10, NOW + DAY))
+    prune(backend, store.tables, run(store.now()) + DAY - 1)
+    changes = run(store.changes(before))
+    assert changes.change_counter > before
+    assert sorted(changes.organizations) == ["org_1", "org_2"]

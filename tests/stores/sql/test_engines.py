@@ -11,7 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, run
@@ -29,13 +29,13 @@ from lockgate.stores.sql.tables import Tables
 from lockgate.testing.factories import minute
 
 from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
-from .backends import BACKENDS, Backend
+from .backends import BACKENDS, Backend, driver_of
 
 
 def test_an_engine_that_commits_each_statement_admits_no_more(backend: Backend) -> None:
-    tables = backend.take()
-    engine = create_engine(backend.admin.url, isolation_level="AUTOCOMMIT")
-    stores = [SqlStore(engine, prefix=tables.prefix) for _ in range(4)]
+    engine = backend.blocking(isolation_level="AUTOCOMMIT")
+    store = backend.open(engine)
+    stores = [store, *(SqlStore(engine, prefix=store.prefix) for _ in range(3))]
     three = minute(3)
 
     def hit(number: int) -> int:
@@ -44,24 +44,35 @@ def test_an_engine_that_commits_each_statement_admits_no_more(backend: Backend) 
 
     assert sum(at_once(4, hit)) == 3
     made = new_key()
-    key = run(stores[0].insert(draft_of(made), 1, NOW))
-    assert run(stores[0].admit(token_of(made), 1, BOOK, NOW)).key is not None
-    assert run(stores[0].revoke_if_live("org_1", key.id, NOW)) is not None
-    engine.dispose()
-    backend.give(tables)
+    key = run(store.insert(draft_of(made), 1, NOW))
+    assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
+    assert run(store.revoke_if_live("org_1", key.id, NOW)) is not None
+    run(store.close())
 
 
-@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "mysql+asyncmy"])
+async def test_an_awaited_engine_that_commits_each_statement_admits_no_more(driver: str) -> None:
+    backend = driver_of(driver)
+    engine = backend.awaiting(driver, isolation_level="AUTOCOMMIT")
+    own = backend.open(engine)
+    stores = [own, *(SqlStore(engine, prefix=own.prefix) for _ in range(3))]
+    hits = (store.charge("org_1", Hit(minute(3), 1), NOW) for store in stores for _ in range(5))
+    assert sum(reading.allowed for reading in await asyncio.gather(*hits)) == 3
+    await own.close()
+
+
+@pytest.mark.parametrize(
+    ("driver", "awaits"), [("sqlite", False), ("mysql", False), ("postgresql+psycopg", True)]
+)
 def test_an_engine_that_translates_schemas_is_refused_as_the_store_is_made_W8(
-    backend: Backend, *, is_async: bool
+    driver: str, *, awaits: bool
 ) -> None:
     """Statements that go to the driver would use the tables of another tenant."""
-    engine = create_engine(backend.admin.url)
+    backend = driver_of(driver)
+    engine = backend.blocking()
     options: dict[str, Any] = {"schema_translate_map": {None: "tenant"}}
     mapped = engine.execution_options(**options)
-    source: Any = mapped
-    if is_async and engine.dialect.name == "postgresql":
-        source = create_async_engine(engine.url).execution_options(**options)
+    source = backend.awaiting(driver).execution_options(**options) if awaits else mapped
     with pytest.raises(ConfigurationError, match=r"schema_translate_map=.*'tenant'.*search_path"):
         SqlStore(source)
     with pytest.raises(ConfigurationError, match="schema_translate_map"):
@@ -70,28 +81,27 @@ def test_an_engine_that_translates_schemas_is_refused_as_the_store_is_made_W8(
         upgrade(connection)
     # A map without a schema for lockgate's tables changes nothing.
     others = engine.execution_options(schema_translate_map={"billing": "tenant"})
-    tables = backend.take()
-    store = SqlStore(others, prefix=tables.prefix)
-    made = new_key()
-    run(store.insert(draft_of(made), None, NOW))
-    assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
+    serves(backend.open(others))
     engine.dispose()
-    backend.give(tables)
 
 
-@pytest.mark.parametrize("options", [{"stream_results": True}, {"yield_per": 1}])
-def test_an_engine_that_reads_through_cursors_of_the_server_serves_like_any_other(
-    backend: Backend, options: dict[str, Any]
-) -> None:
-    """PostgreSQL has such cursors for queries only, and refused SET and UPDATE with them."""
-    engine = create_engine(backend.admin.url).execution_options(**options)
-    upgrade(engine, prefix="streamed_")
-    store, made = SqlStore(engine, prefix="streamed_"), new_key()
+def serves(store: SqlStore) -> None:
+    made = new_key()
     key = run(store.insert(draft_of(made), 5, NOW))
     assert run(store.admit(token_of(made), 1, BOOK, NOW)).key is not None
     assert len(run(store.list("org_1", 9))) == 1
     assert run(store.revoke_if_live("org_1", key.id, NOW)) is not None
     assert run(store.census(NOW)).counts == {}
+    run(store.close())
+
+
+def test_an_engine_that_reads_through_cursors_of_the_server_serves_like_any_other(
+    backend: Backend,
+) -> None:
+    """PostgreSQL has such cursors for queries only, and refused SET and UPDATE with them."""
+    engine = backend.blocking().execution_options(stream_results=True, yield_per=1)
+    upgrade(engine, prefix="streamed_")
+    serves(SqlStore(engine, prefix="streamed_"))
     downgrade(backend.admin, Tables("streamed_"), "base")
     engine.dispose()
 
@@ -102,13 +112,11 @@ def test_mariadb_with_snapshot_isolation_retries_changed_rows() -> None:
     with backend.admin.connect() as connection:
         if not connection.execute(text("SHOW VARIABLES LIKE 'innodb_snapshot_isolation'")).all():
             pytest.skip("This server has no such setting.")
-    tables = backend.take()
-    engine = create_engine(
-        backend.admin.url,
+    engine = backend.blocking(
         isolation_level="REPEATABLE READ",
         connect_args={"init_command": "SET SESSION innodb_snapshot_isolation=ON"},
     )
-    store = SqlStore(engine, prefix=tables.prefix)
+    store = backend.open(engine)
     made = new_key()
     key = run(store.insert(draft_of(made), None, NOW))
     digest = Digest(key.scheme, key.digest)
@@ -127,17 +135,16 @@ def test_mariadb_with_snapshot_isolation_retries_changed_rows() -> None:
         at_once(3, work)
     finally:
         done.set()
-    engine.dispose()
-    backend.give(tables)
+    run(store.close())
 
 
 def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Backend) -> None:
     """As MariaDB does by default: a vain lookup blocks the inserts of others."""
-    tables = served.take()
-    engine = create_engine(served.admin.url, pool_size=16)
+    own = served.open()
+    engine = served.blocking(pool_size=16)
 
     def begin(number: int) -> None:
-        store = SqlStore(engine, prefix=tables.prefix)
+        store = SqlStore(engine, prefix=own.prefix)
         for turn in range(8):
             name = f"{turn * 37 + number * 11}"
             assert run(store.charge(f"{name}_hit", Hit(minute(3), 1), NOW)).allowed
@@ -148,7 +155,7 @@ def test_an_engine_that_locks_gaps_makes_many_organizations_at_once(served: Back
 
     at_once(16, begin)
     engine.dispose()
-    served.give(tables)
+    run(own.close())
 
 
 @pytest.mark.parametrize("places", [1, 2, 64])
@@ -200,21 +207,3 @@ def test_an_asynchronous_engine_of_sqlite_is_refused(
     monkeypatch.setitem(sys.modules, "aiosqlite", sqlite3)
     with pytest.raises(ConfigurationError, match="give the store its URL"):
         SqlStore(create_async_engine("sqlite+aiosqlite:///keys.db"))
-
-
-def test_a_url_of_mariadb_names_a_database() -> None:
-    with pytest.raises(ConfigurationError, match="names no database"):
-        SqlStore("mysql://user:secret@localhost")
-
-
-@pytest.mark.parametrize("driver", ["postgresql+asyncpg", "mysql+asyncmy"])
-async def test_an_awaited_engine_that_commits_each_statement_admits_no_more(driver: str) -> None:
-    backend = BACKENDS[driver.partition("+")[0]]
-    tables = backend.take()
-    url = backend.admin.url.set(drivername=driver)
-    engine = create_async_engine(url, isolation_level="AUTOCOMMIT")
-    stores = [SqlStore(engine, prefix=tables.prefix) for _ in range(4)]
-    hits = (store.charge("org_1", Hit(minute(3), 1), NOW) for store in stores for _ in range(5))
-    assert sum(reading.allowed for reading in await asyncio.gather(*hits)) == 3
-    await engine.dispose()
-    backend.give(tables)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, event, make_url, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from lockgate import ConfigurationError, Gate, MemoryStore, open_store, run
@@ -18,11 +18,10 @@ from lockgate.core.ledger import Hit, Peek
 from lockgate.stores.answers import StoreError
 from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore, executor
-from lockgate.stores.sql.engines import blocking_engine
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 
-from ..making import BOOK, NOW, at_once, draft, draft_of, new_key, token_of
-from .backends import BACKENDS, Backend, await_locks, database
+from ..making import BOOK, NOW, draft, draft_of, new_key, token_of
+from .backends import BACKENDS, Backend, Borrowed, await_locks, driver_of
 
 WINDOWS = BOOK.default.windows
 
@@ -88,38 +87,21 @@ async def test_run_in_an_event_loop_is_an_error_that_advises_await() -> None:
     await store.close()
 
 
-async def test_one_store_serves_a_loop_and_threads(backend: Backend) -> None:
-    store = backend.open()
+async def test_one_store_serves_a_loop_and_threads(store: Borrowed) -> None:
     await store.charge("org_1", Hit(WINDOWS, 1), NOW)
     await asyncio.to_thread(lambda: run(store.charge("org_1", Hit(WINDOWS, 1), NOW)))
     assert (await store.charge("org_1", Peek(WINDOWS), NOW)).used == (2, 2, 2)
     await store.close()
 
 
-def test_each_event_loop_has_its_own_connections(backend: Backend) -> None:
-    tables = backend.take()
-
-    async def hit() -> None:
-        store = SqlStore(backend.url, prefix=tables.prefix)
-        await asyncio.gather(*(store.charge("org_1", Hit(WINDOWS, 1), NOW) for _ in range(2)))
-        await store.close()
-
-    at_once(3, lambda _: asyncio.run(hit()))
-    store = SqlStore(backend.url, prefix=tables.prefix)
-    assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (6, 6, 6)
-    run(store.close())
-    backend.give(tables)
-
-
 @pytest.fixture(params=["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])
 async def awaited(request: pytest.FixtureRequest) -> AsyncIterator[SqlStore]:
     """A store in the host's own asynchronous engine."""
-    backend = BACKENDS[request.param.partition("+")[0]]
-    tables = backend.take()
-    engine = create_async_engine(backend.admin.url.set(drivername=request.param))
-    yield SqlStore(engine, prefix=tables.prefix)
+    backend = driver_of(request.param)
+    own, engine = backend.open(), backend.awaiting(request.param)
+    yield SqlStore(engine, prefix=own.prefix)
     await engine.dispose()
-    backend.give(tables)
+    await own.close()
 
 
 async def test_the_hosts_own_asynchronous_engine(awaited: SqlStore) -> None:
@@ -136,16 +118,13 @@ async def test_the_hosts_own_asynchronous_engine(awaited: SqlStore) -> None:
 
 def test_the_hosts_own_sqlite_engine_may_begin_transactions_itself() -> None:
     """As SQLAlchemy's documentation shows it, for transactions around reads."""
-    engine = create_engine(BACKENDS["sqlite"].admin.url)
+    engine = BACKENDS["sqlite"].blocking()
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
-    tables = BACKENDS["sqlite"].take()
-    store = SqlStore(engine, prefix=tables.prefix)
+    store = BACKENDS["sqlite"].open(engine)
     for _ in range(3):
         run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     assert run(store.charge("org_1", Peek(WINDOWS), NOW)).used == (3, 3, 3)
     run(store.close())
-    engine.dispose()
-    BACKENDS["sqlite"].give(tables)
 
 
 @pytest.fixture
@@ -158,16 +137,15 @@ def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
 async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop: bool) -> None:
     """The waiting call fails without being counted; the database would have kept waiting."""
-    tables = served.take()
     long = {
         "postgresql": {"options": "-c lock_timeout=300000"},
         "mysql": {"init_command": "SET SESSION innodb_lock_wait_timeout=300"},
     }[served.kind]
-    url = make_url(served.url).update_query_dict(long).render_as_string(hide_password=False)
-    store = SqlStore(url, prefix=tables.prefix)
+    own = served.open()
+    store = served.open(served.by(query=long), beside=own)
     await asyncio.to_thread(lambda: run(store.charge("org_1", Hit(WINDOWS, 1), NOW)))
     with served.admin.begin() as holder:
-        holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
+        holder.execute(text(f"SELECT id FROM {own.prefix}organizations FOR UPDATE"))
         calls: list[Coroutine[Any, Any, object]] = [store.charge("org_1", Hit(WINDOWS, 1), NOW)]
         if in_a_loop:  # They wait for the transaction of the first, and then share one.
             calls += [
@@ -190,7 +168,7 @@ async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop
         == ()
     )
     await asyncio.to_thread(lambda: run(store.close()))
-    served.give(tables)
+    await own.close()
 
 
 @pytest.mark.usefixtures("little_grace")
@@ -198,23 +176,20 @@ async def test_closing_does_not_wait_for_a_locked_row(served: Backend, in_a_loop
 async def test_closing_beside_the_hosts_own_asynchronous_engine_waits_for_no_row(
     driver: str,
 ) -> None:
-    backend = BACKENDS[driver.partition("+")[0]]
-    tables = backend.take()
-    engine = create_async_engine(backend.admin.url.set(drivername=driver))
-    store = SqlStore(engine, prefix=tables.prefix)
+    backend = driver_of(driver)
+    own, engine = backend.open(), backend.awaiting(driver)
+    store = SqlStore(engine, prefix=own.prefix)
     await store.charge("org_1", Hit(WINDOWS, 1), NOW)
     with backend.admin.begin() as holder:
-        holder.execute(text(f"SELECT id FROM {tables.prefix}organizations FOR UPDATE"))
+        holder.execute(text(f"SELECT id FROM {own.prefix}organizations FOR UPDATE"))
         waiting = asyncio.create_task(store.charge("org_1", Hit(WINDOWS, 1), NOW))
         await asyncio.to_thread(await_locks, backend.admin)
         await asyncio.wait_for(store.close(), 60)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(waiting, 60)
     await engine.dispose()
-    again = SqlStore(backend.url, prefix=tables.prefix)
-    assert (await again.charge("org_1", Peek(WINDOWS), NOW)).used[0] == 1
-    await again.close()
-    backend.give(tables)
+    assert (await own.charge("org_1", Peek(WINDOWS), NOW)).used[0] == 1
+    await own.close()
 
 
 async def test_a_call_that_began_before_the_connections_were_replaced_meets_an_outage_g7(
@@ -231,14 +206,3 @@ async def test_a_call_that_began_before_the_connections_were_replaced_meets_an_o
     with pytest.raises(StoreError):
         await store.admit(token_of(made), 1, BOOK)
     await store.close()
-
-
-def test_sqlite_from_a_url_keeps_a_write_ahead_log() -> None:
-    url = database("sqlite")
-    store = open_store(url)
-    run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
-    engine = blocking_engine(url)
-    with engine.connect() as connection:
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-    engine.dispose()
-    run(store.close())

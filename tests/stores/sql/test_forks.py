@@ -16,10 +16,10 @@ from .backends import Backend, await_locks
 
 
 def test_a_process_that_forked_shares_no_connection(backend: Backend) -> None:
-    tables = backend.take()
+    own = backend.open()
     backend.admin.dispose()  # As long as a file is open here, SQLite keeps its log.
-    fork_and_charge(SqlStore, backend.url, tables.prefix)
-    backend.give(tables)
+    fork_and_charge(SqlStore, backend.url, own.prefix)
+    run(own.close())
 
 
 @AT_FORK

@@ -14,13 +14,13 @@ from lockgate.core.leases import TO_LIST, leases_of, to_acquire, to_release, to_
 from lockgate.core.ledger import Hit, Peek
 from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE
-from lockgate.stores.sql import SqlStore, pruning
+from lockgate.stores.sql import pruning
 from lockgate.stores.sql.databases import database_of
-from lockgate.stores.sql.pruning import AT_ONCE, Pruning
+from lockgate.stores.sql.pruning import Pruning
 from lockgate.stores.sql.tables import Tables
 
 from ..making import BOOK, NOW, draft
-from .backends import Backend
+from .backends import Backend, Borrowed
 
 WINDOWS = BOOK.default.windows
 LATER = NOW + 3 * DAY
@@ -35,9 +35,8 @@ def prune(backend: Backend, tables: Tables, now: int) -> int:
     return count
 
 
-def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
-    tables = backend.take()
-    store = SqlStore(backend.url, prefix=tables.prefix)
+def test_an_idle_organization_leaves_nothing_behind(store: Borrowed, backend: Backend) -> None:
+    tables = store.tables
     run(store.charge("stranger", Hit(WINDOWS, 1), NOW))
     run(store.charge("worker", to_acquire("job", "me", 2, MINUTE), NOW))
     run(store.charge("busy", Hit(WINDOWS, 1), LATER))
@@ -60,14 +59,13 @@ def test_an_idle_organization_leaves_nothing_behind(backend: Backend) -> None:
     assert run(store.find(key.handle)) == key
     assert run(store.organization("placed")) == Organization("placed", "starter")
     assert run(store.charge("busy", Peek(WINDOWS), LATER)).used == (1, 1, 1)
-    run(store.close())
-    backend.give(tables)
 
 
-def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> None:
+def test_an_organization_without_admissions_leaves_no_row(
+    store: Borrowed, backend: Backend
+) -> None:
     """A call that is refused at once or comes late needed a row to lock."""
-    tables = backend.take()
-    store = SqlStore(backend.url, prefix=tables.prefix)
+    tables = store.tables
     nothing = tuple(window._replace(limit=0) for window in WINDOWS)
     assert not run(store.charge("refused", Hit(nothing, 1), NOW)).allowed
     run(store.charge("without_slots", to_acquire("job", "me", 0, MINUTE), NOW))
@@ -80,13 +78,10 @@ def test_an_organization_without_admissions_leaves_no_row(backend: Backend) -> N
     with backend.admin.connect() as connection:
         ids = connection.scalars(select(tables.organizations.c.id))
         assert sorted(map(bytes, ids)) == [b"keyed", b"placed"]
-    run(store.close())
-    backend.give(tables)
 
 
-def test_a_window_that_still_counts_stays(backend: Backend) -> None:
-    tables = backend.take()
-    store = SqlStore(backend.url, prefix=tables.prefix)
+def test_a_window_that_still_counts_stays(store: Borrowed, backend: Backend) -> None:
+    tables = store.tables
     run(store.charge("org_1", Hit(WINDOWS, 1), NOW))
     run(store.charge("org_1", to_acquire("job", "me", 2, 5 * DAY), NOW))
     assert prune(backend, tables, NOW + DAY - 1) == 0
@@ -94,42 +89,36 @@ def test_a_window_that_still_counts_stays(backend: Backend) -> None:
     assert [
         lease.job for lease in leases_of(run(store.charge("org_1", TO_LIST, NOW + 4 * DAY)).slots)
     ] == ["job"]
-    run(store.close())
-    backend.give(tables)
 
 
-def test_a_step_is_bounded(backend: Backend) -> None:
-    tables = backend.take()
-    store = SqlStore(backend.url, prefix=tables.prefix)
-    for number in range(AT_ONCE + 3):
+def test_a_step_is_bounded(
+    store: Borrowed, backend: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pruning, "AT_ONCE", 20)
+    for number in range(23):
         run(store.charge(f"org_{number}", Hit(WINDOWS, 1), NOW))
-    assert prune(backend, tables, LATER) == AT_ONCE
-    assert prune(backend, tables, LATER) == 3
-    run(store.close())
-    backend.give(tables)
+    assert prune(backend, store.tables, LATER) == 20
+    assert prune(backend, store.tables, LATER) == 3
 
 
 def test_locked_rows_are_pruned_later(served: Backend) -> None:
-    tables = served.take()
-    store = SqlStore(served.url, prefix=tables.prefix)
+    store = served.open()
     for name in ("held", "free"):
         run(store.charge(name, Hit(WINDOWS, 1), NOW))
     with served.admin.begin() as holder:
-        lock = f"SELECT id FROM {tables.prefix}organizations WHERE id = :id FOR UPDATE"
+        lock = f"SELECT id FROM {store.prefix}organizations WHERE id = :id FOR UPDATE"
         holder.execute(text(lock), {"id": b"held"})
-        assert prune(served, tables, LATER) == 1
-    assert prune(served, tables, LATER) == 1
+        assert prune(served, store.tables, LATER) == 1
+    assert prune(served, store.tables, LATER) == 1
     run(store.close())
-    served.give(tables)
 
 
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
 async def test_charges_trigger_pruning(
-    backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
+    store: Borrowed, backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
 ) -> None:
     monkeypatch.setattr(pruning, "INTERVAL", 0.0)
-    tables = backend.take()
-    store = SqlStore(backend.url, prefix=tables.prefix)
+    tables = store.tables
 
     async def charge() -> None:
         await store.charge("stranger", Hit(WINDOWS, 1), NOW)
@@ -143,7 +132,6 @@ async def test_charges_trigger_pruning(
     await store.close()
     with backend.admin.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(tables.organizations)) == 1
-    backend.give(tables)
 
 
 def test_workers_that_live_for_seconds_prune_as_often_as_one_that_lives_on(

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, insert, select, text
 
-from lockgate import Gate, run
+from lockgate import run
 from lockgate.core.api_keys import Position
 from lockgate.core.leases import to_acquire
-from lockgate.core.plans import Organization
 from lockgate.core.timestamps import DAY, MINUTE
 from lockgate.errors import HandleTaken
 from lockgate.stores.rows import Unused
@@ -19,7 +18,7 @@ from lockgate.stores.sql.databases import database_of
 from lockgate.stores.sql.pruning import Pruning
 from lockgate.stores.sql.tables import Tables
 
-from ..making import BOOK, NOW, account, at_once, draft, draft_of, new_key, token_of
+from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
 from .backends import Backend
 
 EMAIL = "ada@example.com"
@@ -51,35 +50,6 @@ def test_w10_a_removed_account_leaves_only_its_handles(backend: Backend) -> None
         with pytest.raises(HandleTaken):
             run(store.register(account("org_2"), key, NOW))
     assert run(store.list("org_2", 9)) == []
-    run(store.close())
-
-
-def test_a_removed_organization_is_among_the_changes(backend: Backend) -> None:
-    """Its row stays for a day or two, so that every cache learns of the removal."""
-    store = backend.open()
-    run(store.register(account(), draft("org_1"), NOW))
-    before = run(store.changes(None)).change_counter
-    run(store.remove_unclaimed(DAY, 10, NOW + DAY))
-    database, today = database_of(backend.admin.dialect), run(store.now())
-    with backend.admin.connect() as connection:
-        database.begin(connection)
-        Pruning(store.tables, database).prune(connection, today + DAY - 1)
-        connection.commit()
-    changes = run(store.changes(before))
-    assert changes.change_counter > before
-    assert changes.organizations == ["org_1"]
-    run(store.close())
-
-
-def test_accounts_with_a_resolved_plan_are_not_removed(backend: Backend) -> None:
-    def resolver(organization: str) -> Organization | None:
-        return Organization(organization, "starter") if organization == "org_1" else None
-
-    store = backend.open(resolver=resolver)
-    for organization in ("org_1", "org_2"):
-        run(store.register(account(organization), draft(organization), NOW))
-    assert run(store.remove_unclaimed(DAY, 10, NOW + DAY)) == ("org_2",)
-    assert run(store.account("org_1")) is not None
     run(store.close())
 
 
@@ -143,29 +113,3 @@ def test_d45_a_page_is_read_from_its_index(backend: Backend) -> None:
         assert f"ix_{store.tables.prefix}accounts_{name}" in read
         assert not any(word in read for word in ("filesort", "TEMP B-TREE", "Sort")), read
     run(store.close())
-
-
-def test_d46_a_use_beside_a_removal_finds_the_account_whole_or_removed(backend: Backend) -> None:
-    """Claims, sign-ins and admissions against removals: two connections of one database."""
-    store = backend.open()
-    gate = Gate(store, brand="acme")
-    for turn in range(12):
-        organization, made = f"org_{turn}", new_key()
-        run(store.register(account(organization), draft_of(made, organization), NOW))
-
-        def use(index: int, organization: str = organization, turn: int = turn) -> bool:
-            late = NOW + DAY
-            if index == 0:
-                return organization in run(store.remove_unclaimed(DAY, 50, late))
-            if turn % 2:
-                return run(store.sign_in(organization, late)) is not None
-            claimed = store.claim_if_unclaimed(
-                organization, "ada", revoke=False, keep_token=True, now=late
-            )
-            return run(claimed) is not None
-
-        removed, used = at_once(2, use)
-        assert removed is not used
-        kept = run(store.account(organization)), run(store.find(made.handle))
-        assert [part is None for part in kept] == [removed, removed]
-    run(gate.close())

@@ -34,8 +34,8 @@ from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
 from .backends import Backend, await_locks
 from .test_pruning import prune
 
-PILE = 20_000
-LIVE = 900
+PILE = 6_000
+LIVE = 600
 LATER = NOW + 40 * DAY
 
 
@@ -191,19 +191,6 @@ def test_d3_a_handle_is_taken_while_its_key_is_being_removed(served: Backend) ->
             inserted.result()
     assert run(store.find(gone.handle)) is None
     assert run(store.list("org_2", 9)) == []
-    run(store.close())
-
-
-def test_a_removal_advances_the_change_counter_for_its_organization(backend: Backend) -> None:
-    store = backend.open()
-    run(store.insert(draft("org_2", lifetime=DAY), None, NOW))
-    before = run(store.changes(None)).change_counter
-    run(store.remove_ended(0, NOW))
-    assert run(store.changes(before)).organizations == []
-    run(store.remove_ended(0, NOW + DAY))
-    changes = run(store.changes(before))
-    assert changes.change_counter > before
-    assert changes.organizations == ["org_2"]
     run(store.close())
 
 

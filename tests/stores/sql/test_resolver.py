@@ -9,10 +9,11 @@ from sqlalchemy import create_engine
 
 from lockgate import ConfigurationError, run
 from lockgate.core.plans import Organization
+from lockgate.core.timestamps import DAY
 from lockgate.stores.answers import Verdict
 from lockgate.stores.sql import SqlStore
 
-from ..making import BOOK, NOW, draft_of, new_key, token_of
+from ..making import BOOK, NOW, account, draft, draft_of, new_key, token_of
 from .backends import Backend
 
 ACCOUNTS = {"org_1": "starter"}
@@ -28,7 +29,7 @@ async def looked_up(organization: str) -> Organization | None:
     return plan_of(organization)
 
 
-def test_a_plain_resolver_returns_the_plan(backend: Backend) -> None:
+def test_a_plain_resolver_returns_the_plan_and_the_store_changes_none(backend: Backend) -> None:
     store = backend.open(resolver=plan_of)
     for organization, plan in (("org_1", "starter"), ("org_2", "free")):
         made = new_key()
@@ -38,6 +39,12 @@ def test_a_plain_resolver_returns_the_plan(backend: Backend) -> None:
         assert answer.plan is not None
         assert answer.plan.name == plan
     assert run(store.organization("org_1")) == Organization("org_1", "starter")
+    assert run(store.freshness()).change_counter is None
+    for organization in ("org_1", "org_2"):
+        run(store.register(account(organization), draft(organization), NOW))
+    assert run(store.remove_unclaimed(DAY, 10, NOW + DAY)) == ("org_2",), "org_1 is on a plan"
+    with pytest.raises(ConfigurationError, match="resolver"):
+        run(store.put_organization(Organization("org_1", "creator")))
     run(store.close())
 
 
@@ -50,13 +57,6 @@ async def test_an_async_resolver_returns_the_plan(backend: Backend) -> None:
     assert answer.plan.name == "starter"
     assert await store.organization("org_2") is None
     await store.close()
-
-
-def test_with_a_resolver_the_store_changes_no_plans(backend: Backend) -> None:
-    store = backend.open(resolver=plan_of)
-    with pytest.raises(ConfigurationError, match="resolver"):
-        run(store.put_organization(Organization("org_1", "creator")))
-    run(store.close())
 
 
 def test_an_async_resolver_needs_a_store_that_awaits() -> None:

@@ -1,4 +1,6 @@
-"""Slots on every SQL database: the machine of the flow, and holders that die or stand still."""
+"""Slots on a SQL database: the machine of the flow, and holders that die or stand still.
+
+On each database the contract is checked."""
 
 from __future__ import annotations
 
@@ -6,34 +8,32 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from lockgate import Store
+from lockgate import Store, run
 from lockgate.stores.sql import SqlStore
 from tests.services.reservations.test_slots import SlotsMachine
 from tests.stores.holding import BY_TURNS, hold_to_it
 
-from .backends import Backend
+from .backends import BACKENDS
 
 pytestmark = pytest.mark.usefixtures("untraced_processes")
+
+BACKEND = BACKENDS["postgresql"]
 
 
 @pytest.mark.parametrize(
     ("examples", "steps"), [(3, 20), pytest.param(60, 60, marks=pytest.mark.campaign)]
 )
-def test_two_processes_share_slots(backend: Backend, examples: int, steps: int) -> None:
+def test_two_processes_share_slots(examples: int, steps: int) -> None:
     class Machine(SlotsMachine):
         def open(self) -> Store:
-            return backend.open()
+            return BACKEND.open()
 
     found = settings(max_examples=examples, stateful_step_count=steps, deadline=None, database=None)
     run_state_machine_as_test(Machine, settings=found)
 
 
 @BY_TURNS
-def test_slots_of_killed_and_stopped_holders_become_free(
-    backend: Backend, stopped: str, killed: str
-) -> None:
-    tables = backend.take()
-    try:
-        hold_to_it(SqlStore, backend.url, tables.prefix, stopped, killed)
-    finally:
-        backend.give(tables)
+def test_slots_of_killed_and_stopped_holders_become_free(stopped: str, killed: str) -> None:
+    own = BACKEND.open()
+    hold_to_it(SqlStore, BACKEND.url, own.prefix, stopped, killed)
+    run(own.close())

@@ -13,17 +13,15 @@ from lockgate import Plan, PlanBook, run
 from lockgate.core.digests import Digest
 from lockgate.core.timestamps import SECOND
 from lockgate.stores.answers import Usage, Verdict
-from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.admission import USES_AT_MOST
 
 from ..making import NOW, at_once, draft_of, new_key, token_of
-from .backends import Backend
+from .backends import Backend, Borrowed
 
 WIDE = PlanBook([Plan("free", rpm=None, rph=None, rpd=None, concurrent=None)])
 
 
-def test_an_admission_writes_one_row(backend: Backend) -> None:
-    store = backend.open()
+def test_an_admission_writes_one_row(store: Borrowed, backend: Backend) -> None:
     made = new_key()
     key = run(store.insert(draft_of(made), None, NOW))
     run(store.admit(token_of(made), 1, WIDE, NOW))
@@ -36,12 +34,12 @@ def test_an_admission_writes_one_row(backend: Backend) -> None:
     assert run(store.list("org_1", 100)) == [used]
     assert run(store.revoke_if_live("org_1", key.id, NOW)) == used._replace(revoked_at=NOW)
     assert run(store.admit(token_of(made), 1, WIDE, NOW)).key == used._replace(revoked_at=NOW)
-    run(store.close())
 
 
 @pytest.mark.parametrize("together", [False, True])
-async def test_usage_of_a_ninth_busy_key_moves_to_its_row(backend: Backend, together: bool) -> None:
-    store = backend.open()
+async def test_usage_of_a_ninth_busy_key_moves_to_its_row(
+    store: Borrowed, backend: Backend, together: bool
+) -> None:
     made = [new_key() for _ in range(3 * USES_AT_MOST)]
     for number, key in enumerate(made):
         await store.insert(draft_of(key, f"org_{number % 2}"), None, NOW)
@@ -71,60 +69,43 @@ async def test_usage_of_a_ninth_busy_key_moves_to_its_row(backend: Backend, toge
     await store.close()
 
 
-def test_no_count_is_lost_while_keys_make_room_for_one_another(backend: Backend) -> None:
+def test_no_count_is_lost_while_keys_make_room_for_one_another(
+    store: Borrowed, backend: Backend
+) -> None:
     """By several stores, as of several processes, and beside usage that comes from elsewhere."""
-    tables = backend.take()
-    stores = [SqlStore(backend.url, prefix=tables.prefix) for _ in range(3)]
+    stores = [store, *(backend.open(beside=store) for _ in range(2))]
     made = [new_key() for _ in range(3 * USES_AT_MOST)]
     for number, key in enumerate(made):
         run(stores[0].insert(draft_of(key, f"org_{number % 2}"), None, NOW))
 
     def work(number: int) -> Counter[str]:
-        chance, store = random.Random(number), stores[number % 3]
+        chance, mine = random.Random(number), stores[number % 3]
         counted: Counter[str] = Counter()
         for _ in range(30):
             some = chance.sample(made, 3)
             if chance.random() < 0.2:
-                run(store.add_usage({key.handle: Usage(2, NOW) for key in some}))
+                run(mine.add_usage({key.handle: Usage(2, NOW) for key in some}))
                 counted.update({key.handle: 2 for key in some})
             else:
-                answer = run(store.admit(token_of(some[0]), 1, WIDE, NOW))
+                answer = run(mine.admit(token_of(some[0]), 1, WIDE, NOW))
                 counted[some[0].handle] += answer.verdict is Verdict.ADMITTED
         return counted
 
     wanted = sum(at_once(9, work), Counter[str]())
     kept = [key for owner in ("org_0", "org_1") for key in run(stores[0].list(owner, 100))]
     assert {key.handle: key.request_count for key in kept if key.request_count} == dict(+wanted)
-    for store in stores:
-        run(store.close())
-    backend.give(tables)
+    for one in stores:
+        run(one.close())
 
 
-def test_usage_added_by_another_store_adds_up(backend: Backend) -> None:
-    store = backend.open()
-    made = new_key()
-    run(store.insert(draft_of(made), None, NOW))
-    run(store.admit(token_of(made), 1, WIDE, NOW + SECOND))
-    run(store.add_usage({made.handle: Usage(5, NOW)}))
-    run(store.admit(token_of(made), 1, WIDE, NOW))
-    found = run(store.find(made.handle))
-    assert found is not None
-    assert (found.request_count, found.last_used_at) == (7, NOW + SECOND)
-    run(store.add_usage({made.handle: Usage(1, NOW + 2 * SECOND)}))
-    answer = run(store.admit(token_of(made), 1, WIDE, NOW))
-    assert answer.key is not None
-    assert (answer.key.request_count, answer.key.last_used_at) == (9, NOW + 2 * SECOND)
-    run(store.close())
-
-
-@pytest.mark.parametrize("handle", ["\u00e9", "\0", "\ud800", "\U0001f511", "h" * 65, ""])
-def test_a_handle_unfit_for_its_column_fails_no_other_charge(backend: Backend, handle: str) -> None:
-    store = backend.open()
+def test_a_handle_unfit_for_its_column_fails_no_other_charge(store: Borrowed) -> None:
     key = run(store.insert(draft_of(new_key()), None, NOW))
-    run(store.add_usage({handle: Usage(1, NOW), key.handle: Usage(2, NOW)}))
-    run(store.add_usage({handle: Usage(1, NOW)}))
     old, new = Digest("sha256", b"old"), Digest("sha256", b"new")
-    assert run(store.rehash_if(handle, old, new)) is False
-    assert run(store.rehash_token_if(handle, old, new)) is False
-    assert run(store.list("org_1", 100)) == [key._replace(request_count=2, last_used_at=NOW)]
-    run(store.close())
+    handles = ["\u00e9", "\0", "\ud800", "\U0001f511", "h" * 65, ""]
+    for number, handle in enumerate(handles, 1):
+        run(store.add_usage({handle: Usage(1, NOW), key.handle: Usage(2, NOW)}))
+        run(store.add_usage({handle: Usage(1, NOW)}))
+        assert run(store.rehash_if(handle, old, new)) is False
+        assert run(store.rehash_token_if(handle, old, new)) is False
+        counted = key._replace(request_count=2 * number, last_used_at=NOW)
+        assert run(store.list("org_1", 100)) == [counted]
