@@ -115,9 +115,10 @@ def test_locked_rows_are_pruned_later(served: Backend) -> None:
 
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["sync", "async"])
 async def test_charges_trigger_pruning(
-    store: Borrowed, backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, in_a_loop: bool
 ) -> None:
     monkeypatch.setattr(pruning, "INTERVAL", 0.0)
+    store = backend.open()
     tables = store.tables
 
     async def charge() -> None:

@@ -42,7 +42,7 @@ AWAITED = "postgresql+psycopg_async", "postgresql+asyncpg"
 POLLED = "mysql+pymysql", "mysql+asyncmy"
 ENGINES = "sqlite engine", "postgresql engine", "mysql+pymysql engine"
 """The host's engines, which block; the other ways are URLs."""
-_PATIENCE = 20
+_PATIENCE = 60
 
 
 def opened(way: str, sender: Borrowed) -> Borrowed:
