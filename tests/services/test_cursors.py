@@ -27,36 +27,24 @@ ID = "7e8b1ad6-0f0e-4c5b-9d0e-0c1a1f0f4f1e"
     st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=64),
 )
 def test_a_cursor_is_read_as_it_was_written(instant: int, id: str) -> None:
-    assert read_cursor(
-        write_cursor(Position(instant, id), SEAL, "a list"), SEAL, "a list"
-    ) == Position(instant, id)
+    position = Position(instant, id)
+    assert read_cursor(write_cursor(position, SEAL, "a list"), SEAL, "a list") == position
 
 
 def encoded(content: bytes) -> str:
     return SEAL.write(content, "a list")
 
 
+CURSOR = write_cursor(Position(1, ID), SEAL, "a list")
+WRONG = [b"1.", b".x", b"x.y", b"-1.x", b"1.x y", b"1.\xff", b"1.x\n", b"1" * 17 + b".x"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "",
-            "a",
-            "abc",
-            "====",
-            "MTIz",
-            "a" * 121,
-            "\u0661\u0662\u0663\u0664",
-            "\ud800abcd",
-            "ab\0cd",
-        ),
-        *map(
-            encoded,
-            (b"1.", b".x", b"x.y", b"-1.x", b"1.x y", b"1.\xff", b"1.x\n", b"1" * 17 + b".x"),
-        ),
-        encoded(b"9007199254740992.x"),
-        write_cursor(Position(1, ID), SEAL, "a list") + "=",
-        write_cursor(Position(1, ID), SEAL, "a list") + "\n",
+        *("", "a", "abc", "====", "MTIz", "a" * 121, "\ud800abcd", "ab\0cd"),
+        *("\u0661\u0662\u0663\u0664", f"{CURSOR}=", f"{CURSOR}\n"),
+        *map(encoded, (*WRONG, b"9007199254740992.x")),
     ],
     ids=ascii,
 )

@@ -28,7 +28,10 @@ def test_the_first_ignored_header_is_reported_with_the_remedy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, "lockgate")
-    desk = Desk()
+    desk, crowded = Desk(), Desk()
+    at_once(16, lambda number: crowded.headers.ignored(f"192.0.2.{number}", [b""]))
+    assert len(crowded.peers) == 1
+    caplog.clear()
     for number in range(3):
         assert desk.headers.unreported is (number == 0)
         desk.headers.ignored(f"192.0.2.{number}", [b"198.51.100.1"])
@@ -66,31 +69,18 @@ def test_no_peer_causes_a_log_line_break_or_a_long_line(caplog: pytest.LogCaptur
     assert len(record.getMessage()) < 500
 
 
-def test_many_threads_report_once() -> None:
-    desk = Desk()
-    at_once(16, lambda number: desk.headers.ignored(f"192.0.2.{number}", [b""]))
-    assert len(desk.peers) == 1
-
-
 def test_a_proxy_that_names_no_client_is_reported_once_with_the_remedy(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    desk = Desk()
+    assert not ForwardedHeaders(Events(None)).unproven, "no proxy is configured"
+    proven, desk = Desk(), Desk()
+    proven.headers.from_proxy("10.0.0.7", names_client=True)
+    assert not proven.headers.unproven
+    proven.headers.from_proxy("10.0.0.7", names_client=False)
+    assert proven.told == []
     at_once(16, lambda _: desk.headers.from_proxy("10.0.0.7", names_client=False))
     assert [event.name for event in desk.told] == ["forwarded_header_missing"]
     assert desk.told[0].fields == {"peer": "10.0.0.7"}
     (record,) = caplog.records
     assert (record.levelname, record.name) == ("WARNING", "lockgate")
     assert "X-Forwarded-For" in record.getMessage() and "health check" in record.getMessage()
-
-
-def test_nothing_is_reported_after_a_proxy_has_named_a_client() -> None:
-    desk = Desk()
-    desk.headers.from_proxy("10.0.0.7", names_client=True)
-    assert not desk.headers.unproven
-    desk.headers.from_proxy("10.0.0.7", names_client=False)
-    assert desk.told == []
-
-
-def test_no_header_is_expected_without_a_configured_proxy() -> None:
-    assert not ForwardedHeaders(Events(None)).unproven

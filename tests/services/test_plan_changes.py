@@ -5,29 +5,22 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from secrets import token_hex
-from time import monotonic, sleep
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from lockgate import Event, Gate, Organization, Plan, PlanBook
+from lockgate import Gate, Organization, Plan, PlanBook, run
 from lockgate.migrations import upgrade
 from lockgate.options import StoreOptions
 from lockgate.stores.cached.store import CachedStore
 from lockgate.stores.redis import RedisStore
 from lockgate.stores.sql import SqlStore
+from tests.patience import until
 from tests.servers import redis_server, shared
 
-from .shared_stores import KINDS, MODES, Drive, Kind, driving, gate_on, shared_store
-
-
-@pytest.fixture(params=MODES)
-def drive(request: pytest.FixtureRequest) -> Iterator[Drive]:
-    with driving(request.param) as found:
-        yield found
-
+from .bench import Bench
+from .shared_stores import Drive
 
 _NAMES = "free", "starter", "creator"
 _NO_LIMITS = PlanBook([Plan(name, None, None, None, None) for name in _NAMES], custom=[])
@@ -101,34 +94,23 @@ def test_a_change_noted_in_the_hosts_transaction_reaches_processes_if_and_only_i
         connection.execute(change, {"plan": "creator"})
         host.stores[0].note_change(connection, "org_1")
         host.stores[0].note_change(connection, "org_without_a_key")
-    deadline = monotonic() + 60
-    while drive(gate.authenticate(created)).plan.name != "creator":
-        assert monotonic() < deadline
-        sleep(0.05)
+    until(lambda: drive(gate.authenticate(created)).plan.name == "creator")
     drive(gate.close())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_unknown_plan_is_an_error_in_the_log_once(
-    kind: Kind, drive: Drive, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unknown_plan_is_an_error_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
     """As after a deploy without a plan that organizations are still on."""
-    told = list[Event]()
     gold = Plan("gold", rpm=70, rph=700, rpd=7000, concurrent=7)
-    with shared_store(kind, tmp_path) as url:
-        before = gate_on(url, plans=PlanBook([Plan("free", 10, 100, 500, 1), gold]))
-        after = gate_on(url, observer=told.append)
-        drive(before.organizations.place("org_1", "gold"))
-        created = drive(before.keys.create("org_1", "a")).text
-        for _ in range(3):
-            assert drive(after.authenticate(created)).plan.name == "free"
-        (event,) = [event for event in told if event.name == "plan_unknown"]
-        assert event.fields["plan"] == "gold"
-        assert event.fields["default"] == "free"
-        lines = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
-        assert len(lines) == 1 and "'gold'" in lines[0] and "PlanBook" in lines[0]
-        drive(before.close())
-        drive(after.close())
+    before = Bench(plans=PlanBook([Plan("free", 10, 100, 500, 1), gold]))
+    after = Bench(before.store)
+    run(before.gate.organizations.place("org_1", "gold"))
+    created = before.create().text
+    for _ in range(3):
+        assert after.admit(created).plan.name == "free"
+    (event,) = [event for event in after.told if event.name == "plan_unknown"]
+    assert (event.fields["plan"], event.fields["default"]) == ("gold", "free")
+    lines = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert len(lines) == 1 and "'gold'" in lines[0] and "PlanBook" in lines[0]
 
 
 def test_a_custom_plan_without_numbers_is_reported_like_an_unknown_one() -> None:
