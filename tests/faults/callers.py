@@ -225,30 +225,15 @@ class Callers:
             self._block()
 
 
-class _Told(logging.Handler):
-    """Keeps each warning once."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: dict[str, None] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts[record.getMessage()] = None
-
-
 def main() -> None:
     plan: Orders = json.loads(sys.stdin.readline())
-    told = _Told()
-    logger = logging.getLogger("lockgate")
-    logger.addHandler(told)
-    logger.propagate = False
+    logging.getLogger("lockgate").propagate = False
     callers = Callers(plan)
     callers.run()
     kept: dict[str, Any] = {
         "answers": callers.answers,
         "changes": callers.changes,
         "stall": callers.stall,
-        "told": list(told.texts)[:100],
     }
     Path(plan["log"]).write_text(json.dumps(kept))
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 from math import inf
 from pathlib import Path
@@ -20,10 +19,8 @@ import pytest
 
 from benchmarks.pages import Part, Table
 from lockgate import run
-from lockgate.stores.sql.engines import blocking_engine
-from lockgate.stores.sql.schema import upgrade
-from lockgate.stores.sql.tables import Tables
 from tests import servers
+from tests.campaigns import ENDING, start, tell, upgraded, wait_until_ready
 
 from .callers import LIMIT, Group, Key, Orders, gate_of
 from .oracle import (
@@ -52,15 +49,12 @@ from .scenarios import (
     started,
 )
 
-ROOT = Path(__file__).parents[2]
 TIGHT = 10
 """Organizations with a small limit, of each group."""
 VICTIMS = 60
 """Keys to be revoked, of each group."""
 STALLED = 0.3
 """The part of a deadline for which a process may be held up by the machine."""
-ENDING = 60.0
-"""Seconds in which a process finishes."""
 
 
 class Figures(NamedTuple):
@@ -82,11 +76,8 @@ class Figures(NamedTuple):
     """None: the servers answered all the time."""
     outcomes: tuple[tuple[str, int], ...]
     """Answers that are none of the expected ones."""
-    noise: int
-    """Return the 503 responses before the fault."""
     stall: float
     """The longest time that one of the processes got no processor."""
-    told: tuple[str, ...]
 
 
 class Load:
@@ -102,8 +93,7 @@ class Load:
         scene.prepare(self._in_use)
         self._processes = [self._process(stack, awaiting, deadline) for awaiting in (False, True)]
         for process in self._processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            wait_until_ready(process)
 
     def _in_use(self, number: int) -> list[str]:
         group = self.groups[0]
@@ -158,26 +148,12 @@ class Load:
             pause=0.02,
             log=str(self._folder / f"{awaiting}.json"),
         )
-        paths = os.pathsep.join(filter(None, sys.path))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.callers"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        stack.callback(_end, process)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(orders) + "\n")
-        process.stdin.flush()
-        return process
+        return start(stack, "tests.faults.callers", orders)
 
     def stop(self) -> list[Log]:
         """Let the processes finish, and read their logs."""
         for process in self._processes:
-            process.stdin.write("\n")
-            process.stdin.flush()
+            tell(process)
         for process in self._processes:
             assert process.wait(ENDING) == 0
         files = (self._folder / f"{awaiting}.json" for awaiting in (False, True))
@@ -197,16 +173,6 @@ class Load:
 
 def _keys(group: Group) -> list[Key]:
     return [*group["free"], *group["tight"], *group["victims"]]
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait(ENDING)
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        with suppress(BrokenPipeError):
-            pipe.close()
 
 
 _databases = count()
@@ -243,11 +209,7 @@ def _store(stack: ExitStack, redis: str, beside: str, database: servers.Server |
     if database is None:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return f"sqlite:///{folder}/keys.db?mode=rwc {redis}"
-    url = database.create(f"faults_{next(_databases)}")
-    engine = blocking_engine(url)
-    upgrade(engine, Tables())
-    engine.dispose()
-    return f"{url} {redis}"
+    return f"{upgraded(database.create(f'faults_{next(_databases)}'))} {redis}"
 
 
 def _figures(
@@ -264,7 +226,6 @@ def _figures(
     free = [key["id"] for key in load.groups[0]["free"]]
     changes = Counter(change.answered for log in logs for change in log.changes)
     odd = Counter(answer.outcome for answer in answers if answer.outcome not in EXPECTED)
-    noise = both(*(refused((a for a in log.answers if a.ended <= began), 0.0, "") for log in logs))
     return Figures(
         scenario.servers,
         scenario.name,
@@ -278,9 +239,7 @@ def _figures(
         counts(logs, load.counted()),
         None if answered is None else max(back(log, free, answered) for log in logs),
         tuple(sorted(odd.items())),
-        noise.number,
         max(log.stall for log in logs),
-        tuple(sorted({text for log in logs for text in log.told})),
     )
 
 
@@ -323,20 +282,12 @@ def worst(runs: list[Figures]) -> Figures:
     first = runs[0]
     others = [figures.others for figures in runs if figures.others is not None]
     backs = [figures.back for figures in runs if figures.back is not None]
-    outcomes = sum((Counter(dict(figures.outcomes)) for figures in runs), Counter[str]())
     return first._replace(
         concerned=_sum(figures.concerned for figures in runs),
         others=_sum(others) if others else None,
         unchanged=sum(figures.unchanged for figures in runs),
         changed=sum(figures.changed for figures in runs),
-        beyond=max(figures.beyond for figures in runs),
-        revoked=Revoked(*map(max, zip(*(figures.revoked for figures in runs), strict=True))),
-        counts=Counts(*map(sum, zip(*(figures.counts for figures in runs), strict=True))),
         back=max(backs, default=None),
-        outcomes=tuple(sorted(outcomes.items())),
-        noise=sum(figures.noise for figures in runs),
-        stall=max(figures.stall for figures in runs),
-        told=tuple(sorted({text for figures in runs for text in figures.told})),
     )
 
 
@@ -348,16 +299,14 @@ def _sum(some: Iterable[Refused]) -> Refused:
 
 
 def campaign(
-    scenarios: Iterable[tuple[Scenario, str]], runs: int, seconds: float, deadline: float
+    scenarios: Iterable[tuple[Scenario, str]], seconds: float, deadline: float
 ) -> Iterator[tuple[Scenario, Figures]]:
     """Stage scenarios one after the other; where a server is not installed, leave them out."""
     for scenario, beside in scenarios:
         try:
-            figures = [_staged(scenario, beside, seconds, deadline) for _ in range(runs)]
+            yield scenario, _staged(scenario, beside, seconds, deadline)
         except pytest.skip.Exception as missing:
             print(f"{scenario.servers}: {scenario.name}, {beside}: {missing}", file=sys.stderr)
-            continue
-        yield scenario, worst(figures)
 
 
 def _staged(scenario: Scenario, beside: str, seconds: float, deadline: float) -> Figures:
@@ -403,7 +352,6 @@ HEADINGS = (
     "usage lost",
     "back after",
 )
-OF_THE_MACHINE = "503 before", "stall"
 
 
 def cells(figures: Figures) -> tuple[str, ...]:
@@ -421,15 +369,6 @@ def cells(figures: Figures) -> tuple[str, ...]:
         f"{figures.counts.lost} of {figures.counts.answered}",
         "-" if figures.back is None else f"{figures.back:.2f} s",
     )
-
-
-def table(some: Iterable[Figures]) -> str:
-    """Write a table for a terminal, with the load of the machine."""
-    rows: list[tuple[str, ...]] = [(*HEADINGS, *OF_THE_MACHINE)]
-    rows += [(*cells(each), str(each.noise), f"{each.stall:.2f} s") for each in some]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = (zip(row, widths, strict=True) for row in rows)
-    return "\n".join("  ".join(t.ljust(w) for t, w in line).rstrip() for line in lines)
 
 
 def line(servers: str, name: str, beside: str) -> str:

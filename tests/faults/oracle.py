@@ -48,15 +48,13 @@ class Log(NamedTuple):
     changes: list[Change]
     stall: float
     """The longest time in seconds that the process got no processor."""
-    told: list[str]
-    """Warnings of the logger `lockgate`, each once."""
 
     @classmethod
     def read(cls, kept: Mapping[str, Any]) -> Log:
         """Read a log from JSON."""
         answers = [Answer(*answer) for answer in kept["answers"]]
         changes = [Change(*change) for change in kept["changes"]]
-        return cls(answers, changes, kept["stall"], kept["told"])
+        return cls(answers, changes, kept["stall"])
 
 
 class Refused(NamedTuple):

@@ -13,22 +13,19 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
-from itertools import count
-from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
 from lockgate import Gate, run
 from lockgate.options import StoreOptions
-from tests import servers
+from tests.campaigns import PATHS, ROOT, STORES
+from tests.servers import reserved_port
 
-ROOT = Path(__file__).parents[2]
 CALLERS = 32
 LISTENS_AT_MOST = 60.0
 """Seconds until a server listens."""
@@ -51,7 +48,6 @@ WORKERS: dict[str, tuple[str, ...]] = {
 RECYCLED: dict[str, tuple[str, ...]] = {
     "gunicorn, recycled": (*GUNICORN, "--threads=8", "--max-requests=60", WSGI),
 }
-_databases = count()
 
 
 class Store(NamedTuple):
@@ -62,46 +58,16 @@ class Store(NamedTuple):
     key: str
 
 
-def _pair(stack: ExitStack) -> str:
-    return f"{_sql('postgresql')(stack)} {_redis(stack)}"
-
-
-def _redis(stack: ExitStack) -> str:
-    return stack.enter_context(servers.redis_server()).url()
-
-
-def _sqlite(stack: ExitStack) -> str:
-    return f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/keys.db?mode=rwc"
-
-
-def _sql(kind: str) -> Callable[[ExitStack], str]:
-    return lambda _: servers.shared(kind).create(f"starts_{next(_databases)}")
-
-
-STORES: dict[str, Callable[[ExitStack], str]] = {
-    "SQLite": _sqlite,
-    "PostgreSQL": _sql("postgresql"),
-    "MariaDB": _sql("mysql"),
-    "Redis": _redis,
-    "PostgreSQL and Redis": _pair,
-}
+KINDS = "SQLite", "PostgreSQL", "MariaDB", "Redis", "PostgreSQL and Redis"
 
 
 @contextmanager
 def made(name: str) -> Iterator[Store]:
     """Make a store with its tables and a key that no limit stops."""
     with ExitStack() as stack:
-        url, pepper = STORES[name](stack), secrets.token_urlsafe()
-        if "://" in url and not url.startswith("redis"):
-            subprocess.run(
-                [PYTHON, "-m", "lockgate", "db", "upgrade"],
-                env={**os.environ, "LOCKGATE_STORE": url.split()[0]},
-                check=True,
-                capture_output=True,
-            )
-        gate = Gate(
-            url, brand="acme", peppers=[pepper.encode()], store_options=StoreOptions(deadline=10)
-        )
+        (_, url), pepper = STORES[name](stack), secrets.token_urlsafe()
+        options = StoreOptions(deadline=10)
+        gate = Gate(url, brand="acme", peppers=[pepper.encode()], store_options=options)
         text = run(gate.keys.create("org_1", "a key")).text
         run(gate.organizations.place("org_1", "enterprise", **NO_LIMITS))
         run(gate.close())
@@ -114,7 +80,7 @@ NO_LIMITS: dict[str, int | None] = {"rpm": None, "rph": None, "rpd": None, "conc
 @contextmanager
 def serving(command: tuple[str, ...], store: Store) -> Iterator[int]:
     """Serve by a command, and give the port once a connection is accepted."""
-    with servers.reserved_port() as port:
+    with reserved_port() as port:
         yield from _serving(command, store, port)
 
 
@@ -123,7 +89,7 @@ def _serving(command: tuple[str, ...], store: Store, port: int) -> Iterator[int]
     process = subprocess.Popen(
         [word.format(port=port) for word in command],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **secret},
+        env={**os.environ, "PYTHONPATH": PATHS, **secret},
         start_new_session=True,
     )
     try:
@@ -180,7 +146,7 @@ def main() -> int:
     options = parser.parse_args()
     total: Counter[int | str] = Counter()
     starts = 0
-    for name in STORES:
+    for name in KINDS:
         kinds = {**WORKERS, **RECYCLED}
         wanted = {kind: kinds[kind] for kind in kinds if options.only in f"{name}: {kind}"}
         if not wanted:
@@ -200,7 +166,6 @@ def main() -> int:
                 total += statuses
                 line = f"{name}: {kind}: {rounds} starts, {processes} processes answered"
                 print(f"{line}, {dict(statuses)}", flush=True)
-    servers.stop_shared()
     refused = sum(number for status, number in total.items() if status != 200)
     print(f"{starts} starts, {total.total()} first requests, {refused} not answered with 200")
     return 1 if refused else 0

@@ -10,8 +10,9 @@ from __future__ import annotations
 import time
 
 from benchmarks.pages import Run, parser
+from tests.campaigns import STORES
 
-from .campaign import FULL, PAGE, STORES, cells, suffer
+from .campaign import FULL, PAGE, cells, suffer
 
 
 def main() -> None:

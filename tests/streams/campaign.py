@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,9 +17,8 @@ from sqlalchemy import make_url
 
 from benchmarks.pages import Part, Table
 from lockgate import run
-from lockgate.migrations import upgrade
-from lockgate.stores.sql.engines import blocking_engine
 from tests import servers
+from tests.campaigns import STORES, end, start, wait_until_ready
 from tests.network import CHUNK, Network, Relay
 
 from .clock import Readings, SharedClock, Step
@@ -31,12 +27,10 @@ from .worker import Orders, gate_of
 
 MICROSECONDS: Final = 1_000_000
 MINUTE: Final = 60 * MICROSECONDS
-ROOT: Final = Path(__file__).parents[2]
 _CUT: Final = 2e-4
 """The share of packets with which a relay ends their connection instead."""
 _STEPS: Final = -20.0, -4.0, -0.5, 0.5, 4.0, 20.0, 45.0
 """The steps of the clock for holds of a minute, in seconds."""
-_ENDING: Final = 60
 
 
 class Size(NamedTuple):
@@ -122,57 +116,6 @@ class _CuttingRelay(Relay):
         writer.close()
 
 
-def _created(server: servers.Server) -> str:
-    url = server.create("streams")
-    engine = blocking_engine(url)
-    upgrade(engine)
-    engine.dispose()
-    return url
-
-
-def _redis(stack: ExitStack) -> tuple[servers.Server | None, str]:
-    server = stack.enter_context(servers.redis_server())
-    return server, server.url()
-
-
-def _cluster(stack: ExitStack) -> tuple[servers.Server | None, str]:
-    return None, stack.enter_context(servers.RedisCluster()).url()
-
-
-def _postgresql(stack: ExitStack) -> tuple[servers.Server | None, str]:
-    server = stack.enter_context(servers.postgres())
-    return server, _created(server)
-
-
-def _mariadb(stack: ExitStack) -> tuple[servers.Server | None, str]:
-    server = stack.enter_context(servers.mariadb())
-    return server, _created(server)
-
-
-def _sqlite(stack: ExitStack) -> tuple[servers.Server | None, str]:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    url = f"sqlite:///{folder}/streams.db?mode=rwc"
-    engine = blocking_engine(url)
-    upgrade(engine)
-    engine.dispose()
-    return None, url
-
-
-def _pair(stack: ExitStack) -> tuple[servers.Server | None, str]:
-    _, database = _postgresql(stack)
-    _, cache = _redis(stack)
-    return None, f"{database} {cache}"
-
-
-STORES: Final[dict[str, Callable[[ExitStack], tuple[servers.Server | None, str]]]] = {
-    "Redis": _redis,
-    "Redis Cluster": _cluster,
-    "PostgreSQL": _postgresql,
-    "MariaDB": _mariadb,
-    "SQLite": _sqlite,
-    "PostgreSQL and Redis": _pair,
-}
-"""Open a store: its server, whose connections a relay cuts, or None, and its URL."""
 PAGE: Final = Part(
     "streams",
     "measured.md",
@@ -210,45 +153,22 @@ class _Fleet:
         self._started = 0
         self.running = [self._start(place) for place in range(orders["processes"])]
         for process in self.running:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
+            wait_until_ready(process)
 
     def _start(self, place: int) -> subprocess.Popen[str]:
         self._started += 1
         seed = self._orders["seed"] + self._started
-        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.streams.worker"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": paths},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._stack.callback(_end, process)
-        assert process.stdin is not None
-        process.stdin.write(f"{json.dumps({**self._orders, 'process': place, 'seed': seed})}\n")
-        process.stdin.flush()
-        return process
+        orders = {**self._orders, "process": place, "seed": seed}
+        return start(self._stack, "tests.streams.worker", orders)
 
     def kill(self, place: int) -> None:
         """Kill a process with signal 9, and start another one in its place."""
-        _end(self.running[place])
+        end(self.running[place])
         self.running[place] = self._start(place)
 
     def kill_all(self) -> None:
         for process in self.running:
-            _end(process)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.kill()
-    process.wait(_ENDING)
-    for pipe in (process.stdin, process.stdout):
-        assert pipe is not None
-        with suppress(BrokenPipeError):
-            pipe.close()
+            end(process)
 
 
 def suffer(store: str, size: Size, seed: int) -> Figures:
@@ -258,7 +178,7 @@ def suffer(store: str, size: Size, seed: int) -> Figures:
         server, url = STORES[store](stack)
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         clock = SharedClock(Path(folder) / "clock")
-        start, steps = clock.offset, list[Step]()
+        offset, steps = clock.offset, list[Step]()
         reached = url if server is None else stack.enter_context(_cut(server, url))
         orders: Orders = {
             "url": reached,
@@ -287,7 +207,7 @@ def suffer(store: str, size: Size, seed: int) -> Figures:
         fleet.kill_all()
         sleep(1)  # Until a server has ended what the killed processes began.
         judge = Judge(
-            read(Path(folder)), Readings(start, steps), MINUTE, int(size.seconds * MICROSECONDS)
+            read(Path(folder)), Readings(offset, steps), MINUTE, int(size.seconds * MICROSECONDS)
         )
         orders["url"], orders["loses"] = url, False
         return _figures(judge, orders, clock, size, steps)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from .campaign import STORES, Size, suffer
+from tests.campaigns import STORES
+
+from .campaign import Size, suffer
 
 pytestmark = pytest.mark.usefixtures("untraced_processes")
 
-EVERY_TIME = "Redis", "SQLite"
 SMALL = Size(200, 2, 4, 4_000, 3, 3, 1, 2)
 
 
