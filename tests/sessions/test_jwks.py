@@ -313,15 +313,6 @@ def test_a_provider_whose_answer_never_ends_is_abandoned_at_the_timeout(
     assert sorted(waits)[25] < 0.2, "a busy machine delays some, and a wait for the fetch all"
 
 
-async def test_a_provider_that_hangs_while_tasks_wait(idp: Provider) -> None:
-    desk = Desk(idp.url, timeout=0.2)
-    idp.answer = idp.hang
-    started = time.monotonic()
-    found = await asyncio.gather(*(desk.peek() for _ in range(10)), return_exceptions=True)
-    assert {type(f) for f in found} == {NoSigningKeys}
-    assert time.monotonic() - started < 20
-
-
 def test_a_fetch_without_its_thread_is_abandoned(
     idp: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

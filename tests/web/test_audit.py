@@ -58,7 +58,7 @@ def test_every_route_is_listed_with_its_requirements() -> None:
         Mount("/app", Starlette(routes=[Route("/mounted", page)])),
         Host("api.example.com", Router([Route("/hosted", page)])),
     ]
-    rules = {
+    rules: dict[str, Any] = {
         "GET /health": PUBLIC,
         "GET /jobs": "jobs:read",
         "POST /jobs": Rule("jobs:write", cost=5),
@@ -72,18 +72,11 @@ def test_every_route_is_listed_with_its_requirements() -> None:
     }
     report = audited(routes, rules)
     assert report.problems == []
-    assert {(r.method, r.path): str(r.rule) for r in report.routes} == {
-        ("GET", "/health"): "public",
-        ("GET", "/jobs"): "key, scope jobs:read",
-        ("POST", "/jobs"): "key, scope jobs:write, cost 5",
-        ("DELETE", "/jobs/{id:int}"): "key, scope jobs:write",
-        ("GET", "/files/{name:path}"): "key, scope upload:read",
-        ("GET", "/feed"): "key, scope jobs:read",
-        ("GET", "/sub/inner"): "key, scope models:read",
-        ("GET", "/sub/deep/x"): "key, scope models:read",
-        ("GET", "/app/mounted"): "key, scope models:read",
-        ("GET", "api.example.com/hosted"): "key, scope models:read",
-    }
+    found = {f"{r.method} {r.path}": r.rule for r in report.routes}
+    wanted = {**rules, "DELETE /jobs/{id:int}": rules["DELETE /jobs/{id}"]}
+    del wanted["DELETE /jobs/{id}"]
+    assert found == {n: Rule(one) if isinstance(one, str) else one for n, one in wanted.items()}
+    assert str(found["POST /jobs"]) == "key, scope jobs:write, cost 5"
     assert [route.path for route in report.unguarded] == ["/health"]
     text = str(report)
     assert all(route.path in text for route in report.routes)
@@ -203,12 +196,6 @@ def test_a_method_that_no_rule_names_is_a_problem() -> None:
         "name it in rules."
     ]
     assert "405" in str(found)
-
-
-def test_d31_a_cost_above_the_smallest_limit_is_a_problem() -> None:
-    found = audited([Route("/a", page)], {"GET /a": Rule("jobs:read", cost=1001)})
-    (problem,) = found.problems
-    assert "costs 1001" in problem and "1000" in problem
 
 
 def test_d31_an_unknown_scope_at_an_endpoint_is_an_error() -> None:

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from lockgate import ConfigurationError, Gate, ImportedKeyFormat, Registration, Rule, fastapi, run
+from lockgate import ConfigurationError, ImportedKeyFormat, Registration, Rule, fastapi, run
 from lockgate.options import WebOptions
-from lockgate.sessions import Session, SignedCookie
+from lockgate.sessions import Session
 from lockgate.sessions.jwt import JwtSessions
 from lockgate.stores.base import IoMode
 from lockgate.web.key_header import KeyHeaderGuard
 from lockgate.web.operations.openapi import describe
-from tests.gates import flat_gate
 from tests.sessions.provider import AUDIENCE, EC, ED, ISSUER, KEYS, RSA, jwks, mint
 
 from .driving import ORIGIN, SECRET, Bench
@@ -248,38 +247,6 @@ def test_keys_of_another_system_with_three_parts_stay_keys() -> None:
     assert enter(bench, Asking(authorization=f"Bearer {text}"))[0] == "KEY_NOT_FOUND"
     other = "old.abcdefgh.abcdefghijklmnopq"
     assert enter(bench, Asking(authorization=f"Bearer {other}"))[0] == "SESSION_INVALID"
-
-
-# --- mistakes -----------------------------------------------------------------------------------
-
-
-def test_mistakes_are_told_when_the_gate_is_built() -> None:
-    def build(**options: Any) -> Gate:
-        fields = options.pop("fields", {})
-        settings = {"sessions": tokens(), "public_url": ORIGIN, **fields}
-        return flat_gate(brand="acme", web_options=WebOptions(**options), **settings)
-
-    with pytest.raises(ConfigurationError, match="SignedCookie issues cookies"):
-        build(session_bearer=True, fields={"sessions": SignedCookie([SECRET])})
-    with pytest.raises(ConfigurationError, match="SignedCookie issues cookies"):
-        build(session_bearer=SignedCookie([SECRET]))
-    with pytest.raises(ConfigurationError, match="No request could present a session"):
-        build(session_cookie=None)
-    with pytest.raises(ConfigurationError, match="give True or False or SessionVerifier"):
-        build(session_bearer="RS256")
-    agents = Registration(session_secrets=[SECRET])
-    any_text = ImportedKeyFormat("any", r"(?P<handle>\S{5})\S+", schemes=["sha256"])
-    with pytest.raises(ConfigurationError, match="Agents sign in by a cookie"):
-        build(session_bearer=True, session_cookie=None, fields={"registration": agents})
-    with pytest.raises(ConfigurationError, match="'any' also matches JSON Web Tokens"):
-        build(session_bearer=True, fields={"legacy": [any_text]})
-
-    class Mute:
-        async def verify(self, cookie: str) -> Session | None:
-            raise AssertionError(cookie)
-
-    with pytest.raises(ConfigurationError, match="Mute does not say whether it waits"):
-        build(session_bearer=Mute())
 
 
 def test_a_verifier_of_tokens_must_suit_the_adapter() -> None:

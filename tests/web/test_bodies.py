@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from contextlib import nullcontext
 from time import process_time
 
 import pytest
@@ -31,12 +32,9 @@ def problems(body: bytes) -> list[tuple[str, str]]:
     return [(problem.field, problem.message) for problem in caught.value.problems]
 
 
-def test_a_valid_body_is_read() -> None:
-    assert read_body(b' {"number": 3, "names": ["a"]}\n', Wanted) == Wanted(number=3, names=["a"])
-
-
 def test_a_byte_order_mark_before_a_body_is_ignored() -> None:
     """Clients of .NET and VS Code send one."""
+    assert read_body(b' {"number": 3, "names": ["a"]}\n', Wanted) == Wanted(number=3, names=["a"])
     assert read_body(b'\xef\xbb\xbf{"number": 3}', Wanted) == Wanted(number=3)
     assert problems(b"\xef\xbb\xbf\xef\xbb\xbf{}") == [("", "The body is not JSON in UTF-8.")]
     assert problems('{"number": 3}'.encode("utf-16"))
@@ -69,11 +67,6 @@ def test_a_problem_names_its_field_in_a_sentence(body: bytes, field: str) -> Non
     assert message[0].isupper()
 
 
-def test_the_number_of_problems_is_bounded() -> None:
-    body = json.dumps({"number": 1, **{f"x{n}": 1 for n in range(500)}}).encode()
-    assert len(problems(body)) == 50
-
-
 @given(st.binary(max_size=60))
 def test_g3_any_bytes_are_a_value_or_the_refusal(body: bytes) -> None:
     try:
@@ -83,29 +76,18 @@ def test_g3_any_bytes_are_a_value_or_the_refusal(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "types",
-    [[b"application/json"], [b"Application/JSON; charset=utf-8"], [b" application/json ;x"]],
-)
-def test_a_body_declared_as_json_is_accepted(types: list[bytes]) -> None:
-    require_json(types)
-
-
-@pytest.mark.parametrize(
-    "types",
+    ("types", "good"),
     [
-        [],
-        [b""],
-        [b"text/plain"],
-        [b"application/jsonx"],
-        [b"application/x-www-form-urlencoded"],
-        [b"text/plain; application/json"],
-        [b"application/json", b"application/json"],
-        [b"application/json, text/plain"],
-        [b"application/problem+json"],
+        *(([one], True) for one in (b"application/json", b"Application/JSON; charset=utf-8")),
+        ([b" application/json ;x"], True),
+        ([], False),
+        ([b"application/json", b"application/json"], False),
+        *(([one], False) for one in (b"", b"text/plain; application/json", b"application/jsonx")),
+        *(([one], False) for one in (b"application/json, text/plain", b"application/ld+json")),
     ],
 )
-def test_not_declared_as_json(types: list[bytes]) -> None:
-    with pytest.raises(UnsupportedMediaType):
+def test_only_a_body_declared_as_json_is_accepted(types: list[bytes], good: bool) -> None:
+    with nullcontext() if good else pytest.raises(UnsupportedMediaType):
         require_json(types)
 
 

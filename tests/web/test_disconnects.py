@@ -132,15 +132,6 @@ async def test_a_block_is_cancelled_when_the_client_disconnects(nested: bool) ->
     assert not await client.bench.gate.slots.held("org_1")
 
 
-async def test_a_block_ends_as_usual_while_the_client_is_there() -> None:
-    client, app = Client(END), Waiting()
-    task = client.ask(app)
-    await settled()
-    app.goes_on.set()
-    await ended(task)
-    assert (client.answer.status, client.answer.body) == (200, b"done")
-
-
 async def test_the_handler_goes_on_that_catches_the_disconnect() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         task = asyncio.current_task()
@@ -228,37 +219,23 @@ async def test_a_message_that_the_application_awaits_in_the_block_reaches_it_too
     assert client.answer.status == 200
 
 
-async def test_blocks_behind_one_another_each_see_the_disconnect() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await read(receive)
-        async with cancel_on_disconnect(scope):
-            await settled()
-        async with cancel_on_disconnect(scope):
-            await asyncio.Event().wait()
-
-    client = Client(END)
-    task = client.ask(app)
-    await settled()
-    await settled()
-    client.put(DISCONNECT)
-    await ended(task)
-    assert client.answer.status == 499
-
-
-async def test_blocks_in_one_another_raise_once() -> None:
+async def test_blocks_in_and_behind_one_another_see_the_disconnect_and_raise_once() -> None:
     seen: list[type[BaseException]] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await read(receive)
         async with cancel_on_disconnect(scope):
+            await settled()
+        async with cancel_on_disconnect(scope):
             try:
                 async with cancel_on_disconnect(scope):
+                    client.put(DISCONNECT)
                     await asyncio.Event().wait()
             except BaseException as error:
                 seen.append(type(error))
                 raise
 
-    client = Client(END, DISCONNECT)
+    client = Client(END)
     await ended(client.ask(app))
     assert client.answer.status == 499
     assert seen == [asyncio.CancelledError]
@@ -280,7 +257,13 @@ async def test_the_blocks_of_two_tasks_are_both_cancelled() -> None:
     assert client.answer.status == 200
 
 
-async def test_a_cancellation_by_another_stays_one() -> None:
+async def test_a_block_ends_as_usual_and_a_cancellation_by_another_stays_one() -> None:
+    client, app = Client(END), Waiting()
+    task = client.ask(app)
+    await settled()
+    app.goes_on.set()
+    await ended(task)
+    assert (client.answer.status, client.answer.body) == (200, b"done")
     client, app = Client(END), Waiting()
     task = client.ask(app)
     await settled()
@@ -306,6 +289,8 @@ async def test_another_exception_of_the_block_is_not_replaced() -> None:
 
 
 async def test_a_response_that_has_begun_is_left_to_the_framework() -> None:
+    """A block that begins behind its end reads nothing."""
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await read(receive)
         async with cancel_on_disconnect(scope):
@@ -316,20 +301,17 @@ async def test_a_response_that_has_begun_is_left_to_the_framework() -> None:
         async with cancel_on_disconnect(scope):
             await send({"type": "http.response.body", "body": b"done"})
 
-    client = Client(END)
-    await ended(client.ask(app))
-    assert client.answer.body == b"done"
-
-
-async def test_a_block_that_begins_behind_the_response_reads_nothing() -> None:
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    async def whole(scope: Scope, receive: Receive, send: Send) -> None:
         await read(receive)
         await answer(send)
         async with cancel_on_disconnect(scope):
             await settled()
 
-    client = Client(END, DISCONNECT)
+    client = Client(END)
     await ended(client.ask(app))
+    assert client.answer.body == b"done"
+    client = Client(END, DISCONNECT)
+    await ended(client.ask(whole))
     assert client.reads == 1
 
 

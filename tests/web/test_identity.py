@@ -87,7 +87,9 @@ async def test_requests_that_share_the_state_of_a_server_have_their_own_principa
     assert server.state == {"pool": "a pool"}
 
 
-async def test_websockets_that_share_the_state_of_a_server_have_their_own_principal_D54() -> None:
+async def test_websockets_and_public_routes_that_share_a_state_have_their_own_principal_D54() -> (
+    None
+):
     bench, meeting = Bench(), Meeting()
 
     async def talk(websocket: WebSocket) -> None:
@@ -96,8 +98,14 @@ async def test_websockets_that_share_the_state_of_a_server_have_their_own_princi
         await websocket.send_text(websocket.state.principal.organization)
         await websocket.close()
 
-    app = starlette.protect(Starlette(routes=[WebSocketRoute("/talk", talk)]), bench.gate)
-    server = Shared(app)
+    async def view(request: Request) -> PlainTextResponse:
+        await meeting.wait()
+        assert request.state.pool == "a pool"
+        return PlainTextResponse(str(request.state.principal and "somebody"))
+
+    routes = [WebSocketRoute("/talk", talk), Route("/", view), Route("/open", view)]
+    rules: dict[str, Rule | str] = {"GET /open": PUBLIC}
+    server = Shared(starlette.protect(Starlette(routes=routes), bench.gate, rules=rules))
 
     async def spoken(organization: str) -> str:
         line = Line([{"type": "websocket.connect"}])
@@ -106,19 +114,6 @@ async def test_websockets_that_share_the_state_of_a_server_have_their_own_princi
         return str(line.sent[1]["text"])
 
     assert await asyncio.gather(*map(spoken, ORGANIZATIONS)) == list(ORGANIZATIONS)
-
-
-async def test_a_public_route_beside_a_guarded_one_has_no_principal_D54() -> None:
-    bench, meeting = Bench(), Meeting()
-
-    async def view(request: Request) -> PlainTextResponse:
-        await meeting.wait()
-        assert request.state.pool == "a pool"
-        return PlainTextResponse(str(request.state.principal and "somebody"))
-
-    routes = [Route("/", view), Route("/open", view)]
-    rules: dict[str, Rule | str] = {"GET /open": PUBLIC}
-    server = Shared(starlette.protect(Starlette(routes=routes), bench.gate, rules=rules))
     guarded, public = await asyncio.gather(ask(server, key=bench.key()), ask(server, path="/open"))
     assert (guarded.body, public.body) == (b"somebody", b"None")
 

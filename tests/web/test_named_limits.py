@@ -144,8 +144,7 @@ def test_the_headers_speak_of_the_tightest_window_that_was_charged_D40() -> None
     assert service.left("/export") == (0, 3510)
     assert service.left("/other") == (19, 60)
 
-
-def test_a_scope_that_is_missing_is_answered_with_the_tightest_window_D40() -> None:
+    # A scope that is missing is answered with it, too.
     service = Service()
     weak = run(service.gate.keys.create("org_1", "weak", scopes=["upload:*"])).text
     lacking = asyncio.run(ask(service.app, path="/export", key=weak))
@@ -160,8 +159,7 @@ def test_a_calendar_quota_is_told_with_the_end_of_its_period_D40() -> None:
     assert [answer.status for answer in told] == [200, 200, 200, 429]
     assert [answer.rate[1:] for answer in told] == [(left, march) for left in (2, 1, 0, 0)]
 
-
-def test_a_soft_quota_leaves_what_the_plan_leaves_D40() -> None:
+    # A soft quota leaves what the plan leaves.
     service = Service(plan_of(Limit("credits", "1/month", soft=True)))
     assert [service.left("/other")[0] for _ in range(3)] == [19, 18, 17]
 

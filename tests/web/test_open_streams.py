@@ -187,18 +187,13 @@ async def test_a_background_task_continues_although_the_key_is_revoked() -> None
     await task
 
 
-async def test_a_cancellation_by_the_server_stays_one() -> None:
+async def test_a_cancellation_by_the_server_stays_one_and_a_swallowed_one_leaves_no_trace() -> None:
     bench = Bench()
     _, task, _ = await open_stream(bench.gate, with_key(bench.key()))
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_a_task_that_swallows_the_cancellation_can_be_used_on() -> None:
-    bench = Bench()
-    key = bench.key()
-    endless = Endless()
+    endless, key = Endless(), bench.key()
 
     async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
         with suppress(asyncio.CancelledError):
@@ -215,21 +210,11 @@ async def test_a_task_that_swallows_the_cancellation_can_be_used_on() -> None:
     assert await asyncio.wait_for(task, 60) == 0  # type: ignore[func-returns-value]
 
 
-async def test_gates_inside_one_another_watch_a_stream_once() -> None:
-    bench = Bench()
+@pytest.mark.parametrize("nested", [False, True])
+async def test_a_response_without_a_first_part_ends_with_its_key(nested: bool) -> None:
+    """Also where two gates watch it."""
+    bench, began = Bench(), asyncio.Event()
     key = bench.key()
-    endless = Endless()
-    app = asgi.GateMiddleware(asgi.GateMiddleware(endless, bench.gate), bench.gate)
-    task, line = await begin(app, endless, websocket_scope("/x", key=key))
-    bench.revoke(key)
-    await asyncio.wait_for(task, 60)
-    assert [message["type"] for message in line.sent] == ["websocket.accept", "websocket.close"]
-
-
-async def test_a_response_without_a_first_part_ends_with_its_key() -> None:
-    bench = Bench()
-    key = bench.key()
-    began = asyncio.Event()
 
     async def endless(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -238,11 +223,13 @@ async def test_a_response_without_a_first_part_ends_with_its_key() -> None:
 
     line = Line(body_messages([b""]))
     app = asgi.GateMiddleware(endless, bench.gate)
+    app = asgi.GateMiddleware(app, bench.gate) if nested else app
     task = asyncio.ensure_future(app(with_key(key), line.receive, line.send))
     await asyncio.wait_for(began.wait(), 60)
     bench.revoke(key)
     await asyncio.wait_for(task, 60)
     assert [message["type"] for message in line.sent] == ["http.response.start"]
+    assert [e.fields["streams"] for e in bench.told if e.name == "streams_ended"] == [1]
 
 
 async def test_streams_outlive_their_key_with_end_streams_off() -> None:

@@ -260,26 +260,19 @@ def test_another_form_of_errors_is_refused_with_the_two(
 
 @pytest.mark.parametrize("interface", ["asgi", "wsgi"])
 def test_any_application_is_served_with_the_operations(interface: str, gate: Gate) -> None:
-    adapter: Any = asgi_adapter if interface == "asgi" else wsgi_adapter
-    inner: Any = plain_asgi if interface == "asgi" else plain_wsgi
-    app = adapter.requires("models:read")(inner)
-    rules = {"GET /costly": Rule(cost=5)}
-    ask = asking(adapter.protect(app, gate, rules=rules), is_wsgi=interface == "wsgi")
+    """A cost that the gate cannot see is an error."""
+    is_wsgi = interface == "wsgi"
+    adapter: Any = wsgi_adapter if is_wsgi else asgi_adapter
+    inner: Any = plain_wsgi if is_wsgi else plain_asgi
+    app, rules = adapter.requires("models:read")(inner), {"GET /costly": Rule(cost=5)}
+    ask = asking(adapter.protect(app, gate, rules=rules), is_wsgi=is_wsgi)
     assert ask("/models", bearer(gate, "jobs:read")).code == "INSUFFICIENT_SCOPE"
     assert ask("/costly", bearer(gate, "models:*")).told == (200, "94", {"for": "a key"})
     assert ask(KEYS).code == "MISSING_AUTH"
     assert len(ask(KEYS, bearer(gate)).body["data"]) == 3
-
-
-@pytest.mark.parametrize("interface", ["asgi", "wsgi"])
-def test_a_cost_that_the_gate_cannot_see_is_an_error(interface: str, gate: Gate) -> None:
-    adapter: Any = asgi_adapter if interface == "asgi" else wsgi_adapter
-    inner: Any = plain_asgi if interface == "asgi" else plain_wsgi
-    ask = asking(
-        adapter.protect(adapter.requires(cost=5)(inner), gate), is_wsgi=interface == "wsgi"
-    )
+    unseen = adapter.protect(adapter.requires(cost=5)(inner), gate)
     with pytest.raises(ConfigurationError, match="into rules="):
-        ask("/models", bearer(gate))
+        asking(unseen, is_wsgi=is_wsgi)("/models", bearer(gate))
 
 
 # --- mistakes -----------------------------------------------------------------------------
@@ -391,15 +384,11 @@ def test_a_missing_framework_is_an_error_that_names_the_extra(
 # --- FastAPI's OpenAPI document -----------------------------------------------------------
 
 
-def test_the_openapi_document_has_scopes_and_refusals_of_the_applications_operations(
+def test_the_openapi_document_has_scopes_and_refusals_of_the_applications_operations_D50(
     gate: Gate,
 ) -> None:
     app = with_fastapi()
-
-    @app.get("/numbers/{number}")
-    async def numbers(number: int) -> int:
-        return number
-
+    app.get("/numbers/{number}")(number_of)
     protect(app, gate, public=["GET /health"], errors="lockgate")
     document = app.openapi()
     models = document["paths"]["/models"]["get"]
@@ -412,18 +401,11 @@ def test_the_openapi_document_has_scopes_and_refusals_of_the_applications_operat
     assert "422" not in document["paths"]["/numbers/{number}"]["get"]["responses"]
     assert "HTTPValidationError" not in document["components"]["schemas"]
     assert "Error" in document["components"]["schemas"]
-
-
-def test_the_document_tells_of_422_where_fastapi_answers_it_D50(gate: Gate) -> None:
-    app = FastAPI()
-
-    @app.get("/numbers/{number}")
-    async def numbers(number: int) -> int:
-        return number
-
-    responses = protect(app, gate).openapi()["paths"]["/numbers/{number}"]["get"]["responses"]
-    assert {"400", "422"} <= responses.keys()
-    assert "HTTPValidationError" in app.openapi()["components"]["schemas"]
+    plain = FastAPI()  # Where FastAPI answers 422, its document tells of it.
+    plain.get("/numbers/{number}")(number_of)
+    document = protect(plain, gate).openapi()
+    assert {"400", "422"} <= document["paths"]["/numbers/{number}"]["get"]["responses"].keys()
+    assert "HTTPValidationError" in document["components"]["schemas"]
 
 
 def test_the_document_follows_routes_that_are_added_later(gate: Gate) -> None:
@@ -483,11 +465,8 @@ def test_a_rule_that_matches_litestars_document_closes_it_D31(
 ) -> None:
     assert documents_of(made_with_a_document(), gate, **options) == {401}
     assert documents_of(made_with_a_document(openapi_config=None), gate) == {401}
-
-
-def test_a_guard_of_the_whole_application_closes_litestars_document() -> None:
-    app = made_with_a_document(guards=[litestar_adapter.requires("models:read")])
-    assert documents_of(app, gate_of()) == {401}
+    guards = [litestar_adapter.requires("models:read")]  # Of the whole application.
+    assert documents_of(made_with_a_document(guards=guards), gate_of()) == {401}
 
 
 def test_an_applications_own_error_handlers_and_documentation_stay(gate: Gate) -> None:

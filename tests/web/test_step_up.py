@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lockgate import ConfigurationError, Gate, Registration, run
+from lockgate import ConfigurationError, Registration, run
 from lockgate.options import WebOptions
-from lockgate.sessions import ClaimMap, Session, SignedCookie, StepUp, StepUpRequest
+from lockgate.sessions import ClaimMap, Session, StepUp, StepUpRequest
 from lockgate.sessions.jwt import JwtSessions
 from tests.sessions.provider import AUDIENCE, EC, ISSUER, jwks, mint
 
@@ -185,31 +185,3 @@ def test_another_claim_may_tell_when() -> None:
     assert session is not None
     assert session.authenticated_at is not None
     assert now() - session.authenticated_at >= 600
-
-
-@pytest.mark.parametrize(
-    ("check", "fields", "told"),
-    [
-        (None, {}, "check is None: give a function"),
-        (lambda: True, {}, "a function that takes one argument"),
-        (is_recent, {"scopes": "*"}, "scopes is of the type str: give a list of text"),
-        (is_recent, {"scopes": []}, r"scopes is \[\]"),
-        (is_recent, {"max_age": -1}, "max_age is -1"),
-        (is_recent, {"max_age": 1.5}, "max_age is of the type float"),
-        (is_recent, {"acr_values": "silver"}, "acr_values is of the type str"),
-        (is_recent, {"acr_values": ['a", x="']}, "without spaces or quotes"),
-        (is_recent, {"acr_values": ["a\r\nb"]}, "without spaces or quotes"),
-        (is_recent, {"scopes": ["jobs:raed"]}, "'jobs:raed', which does not exist"),
-    ],
-)
-def test_mistakes_are_told_when_the_gate_is_built(check: Any, fields: Any, told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
-        gate_with(StepUp(check, **fields))
-    wrong: Any = is_recent
-    with pytest.raises(ConfigurationError, match=r"step_up is .*: give StepUp or None"):
-        WebOptions(step_up=wrong)
-
-
-def gate_with(step_up: StepUp) -> Gate:
-    options = WebOptions(step_up=step_up, public_url=ORIGIN)
-    return Gate(brand="acme", sessions=SignedCookie([SECRET]), web_options=options)

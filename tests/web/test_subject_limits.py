@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -341,12 +342,25 @@ def admits(
     return True
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], tuple[Counting, Service]]:
+    """Bring few new subjects to a store in any hour."""
+
+    def make(subjects: int) -> tuple[Counting, Service]:
+        monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", subjects)
+        return Counting(), Service()
+
+    return make
+
+
+Few = Callable[[int], tuple[Counting, Service]]
+
+
 @pytest.mark.parametrize(("flooded", "kind"), [(TENANT, "function tenant"), (SEARCH, "address")])
 def test_a_flood_of_one_limit_leaves_another_exact_over_all_processes(
-    flooded: Limit, kind: str, monkeypatch: pytest.MonkeyPatch
+    flooded: Limit, kind: str, few: Few
 ) -> None:
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
-    store, service = MemoryStore(), Service()
+    store, service = few(5)
     one, other = subjects_on(store, service), subjects_on(store, service)
     for number in range(100):
         admits(one, f"text {number}", flooded, kind=kind)
@@ -355,11 +369,8 @@ def test_a_flood_of_one_limit_leaves_another_exact_over_all_processes(
     assert service.named("subjects_fell_back") == [flooded.name]
 
 
-def test_a_flooded_limit_leaves_another_of_the_same_subject_exact(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
-    store, service = MemoryStore(), Service()
+def test_a_flooded_limit_leaves_another_of_the_same_subject_exact(few: Few) -> None:
+    store, service = few(5)
     one, other = subjects_on(store, service), subjects_on(store, service)
     for number in range(100):
         for each in (one, other):
@@ -369,11 +380,8 @@ def test_a_flooded_limit_leaves_another_of_the_same_subject_exact(
     assert service.named("subjects_fell_back") == ["search", "search"]
 
 
-def test_no_flood_of_names_resets_the_count_of_another_D40(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 10)
-    subjects = subjects_on(MemoryStore(), Service())
+def test_no_flood_of_names_resets_the_count_of_another_D40(few: Few) -> None:
+    subjects = subjects_on(*few(10))
     guesses = 0
     for flood in range(3):
         for number in range(21_000 if flood == 1 else 100):
@@ -382,12 +390,9 @@ def test_no_flood_of_names_resets_the_count_of_another_D40(
     assert guesses == 2
 
 
-def test_a_subject_that_was_counted_alone_is_so_until_its_count_expires_D40(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_subject_that_was_counted_alone_is_so_until_its_count_expires_D40(few: Few) -> None:
     """Otherwise it would begin at zero in the store, in which there is room in the next hour."""
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 1)
-    store, service = Counting(), Service()
+    store, service = few(1)
     subjects, daily = subjects_on(store, service), Limit("mail", "2/day", by="address")
     assert admits(subjects, "192.0.2.1", daily)
     assert [admits(subjects, "192.0.2.7", daily) for _ in range(3)] == [True, True, False]
@@ -400,11 +405,8 @@ def test_a_subject_that_was_counted_alone_is_so_until_its_count_expires_D40(
     assert len(store.owners) == 3
 
 
-def test_a_limit_that_is_counted_alone_refuses_before_the_store_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 1)
-    store, service = Counting(), Service()
+def test_a_limit_that_is_counted_alone_refuses_before_the_store_is_asked(few: Few) -> None:
+    store, service = few(1)
     subjects = subjects_on(store, service)
     assert admits(subjects, "192.0.2.1", SEARCH)
     assert admits(subjects, "192.0.2.7", SEARCH, LOGIN, cost=2)
@@ -414,25 +416,22 @@ def test_a_limit_that_is_counted_alone_refuses_before_the_store_is_asked(
 
 
 def test_a_flood_is_told_once_a_minute_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    few: Few, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = [1000.0]
     monkeypatch.setattr("lockgate.events.monotonic", lambda: at[0])
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 1)
-    service = Service()
-    subjects = subjects_on(MemoryStore(), service)
+    store, service = few(1)
+    subjects = subjects_on(store, service)
     for number, at[0] in enumerate((1000.0, 1001.0, 1060.0, 1061.0, 1121.0)):
         assert admits(subjects, f"192.0.2.{number}", LOGIN)
     assert service.named("subjects_fell_back") == ["login"] * 3
     assert caplog.text.count("name a limit by address beside this one") == 3
 
 
-def test_the_bounds_of_limits_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bounds_of_limits_are_few(few: Few, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their memory is bounded; a flood of one of too many limits reaches another one."""
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
     monkeypatch.setattr(subject_limits, "_APART_AT_MOST", 2)
-    service = Service()
-    store = Counting()
+    store, service = few(5)
     subjects = subjects_on(store, service)
     limits = [Limit(f"limit-{number}", "1/minute", by="address") for number in range(7)]
     for limit in limits:
@@ -441,21 +440,14 @@ def test_the_bounds_of_limits_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(store.owners) == 2 * 5
 
 
-def test_a_flood_of_new_addresses_does_not_reach_the_store(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(subject_limits, "NEW_AN_HOUR", 5)
-    store, service = Counting(), Service()
-    subjects = subjects_on(store, service)
-
-    def charge(address: str) -> bool:
-        return admits(subjects, address, LOGIN)
-
-    assert all(charge(f"192.0.2.{last}") for last in range(100))
+def test_a_flood_of_new_addresses_does_not_reach_the_store(few: Few) -> None:
+    store, service = few(5)
+    charge = partial(admits, subjects_on(store, service))
+    assert all(charge(f"192.0.2.{last}", LOGIN) for last in range(100))
     assert len(store.owners) == 5
-    assert [charge("192.0.2.99") for _ in range(2)] == [True, False]  # Counted here.
-    assert [charge("192.0.2.1") for _ in range(2)] == [True, False]  # Counted in the store.
+    assert [charge("192.0.2.99", LOGIN) for _ in range(2)] == [True, False]  # Counted here.
+    assert [charge("192.0.2.1", LOGIN) for _ in range(2)] == [True, False]  # In the store.
     assert len(store.owners) == 7
     service.clock.now += 3_700_000_000
-    assert charge("192.0.2.200")
+    assert charge("192.0.2.200", LOGIN)
     assert len(store.owners) == 8
