@@ -496,6 +496,15 @@ def test_d24_a_key_is_known_although_it_was_just_moved_to_a_newer_pepper() -> No
     assert bench.names().count("key_rehashed") == 1
 
 
+def test_a_known_key_that_is_revoked_is_refused_at_once() -> None:
+    bench = Bench()
+    text = bench.key()
+    caller = Asking(path="/x", authorization=f"Bearer {text}")
+    assert enter(bench, caller)[0] == "in"
+    bench.revoke(text)
+    assert [enter(bench, caller)[0] for _ in range(2)] == ["KEY_REVOKED"] * 2
+
+
 @pytest.mark.parametrize("path", ["/jobs/7", "/elsewhere"])
 def test_the_event_of_a_refusal_has_the_route_and_the_wait(path: str) -> None:
     bench = Bench(rpm=1)

@@ -2,6 +2,7 @@
 
 Each application takes 90 tokens, waits for its model in the handler, and streams an answer without
 an end. The client leaves while the handler waits, as the response begins, or in its middle.
+FastAPI has the tests of its example: tests/examples/test_llm_proxy.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from fastapi import Depends, FastAPI
 from flask import Flask, Response, g, request
 from pydantic import BaseModel
 from starlette.applications import Starlette
@@ -24,7 +24,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from lockgate import Gate, Limit, fastapi, flask, run, starlette
+from lockgate import Gate, Limit, flask, run, starlette
 from lockgate.services.reservations.hold_block import Hold
 from tests.patience import SECONDS, until
 
@@ -87,24 +87,6 @@ class Body(BaseModel):
     max_tokens: int
 
 
-def _fastapi(service: Service) -> ASGIApp:
-    app = FastAPI(openapi_url=None)
-
-    async def held(
-        body: Body, caller: fastapi.Caller = fastapi.requires("models:read")
-    ) -> AsyncIterator[Hold]:
-        async with service.gate.hold(caller, {TOKENS: body.max_tokens}) as hold:
-            hold.used(0)
-            yield hold
-
-    @app.post("/complete")
-    async def complete(hold: Hold = Depends(held)) -> StreamingResponse:  # noqa: B008
-        await service.ask()
-        return StreamingResponse(service.parts(hold))
-
-    return fastapi.protect(app, service.gate, strict=True)
-
-
 def _starlette(service: Service) -> ASGIApp:
     @starlette.requires("models:read")
     async def complete(request: Request) -> ASGIApp:
@@ -142,7 +124,6 @@ def _flask(service: Service) -> Flask:
 
 
 SERVICES: dict[str, Callable[[Service], Any]] = {
-    "fastapi": lambda service: served(_fastapi(service)),
     "starlette": lambda service: served(_starlette(service)),
     "flask": lambda service: served_by_waitress(_flask(service)),
 }

@@ -304,8 +304,7 @@ def both_in_turn(face: str, first: Any, second: Any) -> Any:
         (Rule("account:write", cost=3), 1, 3),  # Refused, at its cost (D19).
     ],
 )
-@pytest.mark.parametrize("inside", [False, True])
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("inside", "late"), [(False, False), (False, True), (True, True)])
 def test_a_gate_beside_another_gate_admits_independently_D26(
     face: str, late: bool, inside: bool, first: Rule, ran: int, charged: int
 ) -> None:

@@ -24,7 +24,7 @@ from lockgate.starlette import error_handlers, operations, requires
 from tests.patience import LEISURELY
 
 from .driving import RATE, Bench
-from .serving import exchange, served, status_of
+from .serving import exchange, fields_of, served, status_of
 
 
 class Served:
@@ -38,6 +38,7 @@ class Served:
             Route("/health", self.page),
             Route("/admin", self.page, methods=["POST"]),
             Route("/stream", self.stream),
+            Route("/crash", self.crash),
             WebSocketRoute("/echo", self.echo),
             WebSocketRoute("/needs", requires("jobs:write")(_needs)),
             WebSocketRoute("/raises", self.raises),
@@ -62,6 +63,9 @@ class Served:
             yield b"second"
 
         return StreamingResponse(chunks())
+
+    async def crash(self, _: Request) -> Response:
+        raise ZeroDivisionError
 
     async def echo(self, websocket: WebSocket) -> None:
         self.reached.append("/echo")
@@ -151,6 +155,12 @@ def test_d32_a_refused_handshake(
 
 
 # --- HTTP -----------------------------------------------------------------------------------
+
+
+def test_a_crash_carries_the_headers(service: Served, address: tuple[str, int]) -> None:
+    response = exchange(address, request("GET", "/crash", key=service.bench.key()))
+    assert status_of(response) == 500
+    assert [len(fields_of(response)[name]) for name in RATE] == [1, 1, 1]
 
 
 def test_a_stream_is_not_held_back(service: Served, address: tuple[str, int]) -> None:

@@ -55,14 +55,23 @@ async def say(_: Request) -> Response:
     return PlainTextResponse("models")
 
 
-def starlette(bench: Bench, rules: Rules, **options: Any) -> Any:
-    routes = [Route(at, say) for at in ("/models", *TWINS)]
-    return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
+async def say_what(_: Request, what: str, among: list[str]) -> Response:
+    return PlainTextResponse(f"{what} among {among}")
 
 
-def class_based(bench: Bench, rules: Rules, **options: Any) -> Any:
-    routes = [Route(at, Endpoint) for at in ("/models", *TWINS)]
-    return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
+def of_routes(make: Callable[[], Any]) -> Callable[..., Any]:
+    """An application of Starlette that serves a view at three paths."""
+
+    def application(bench: Bench, rules: Rules, **options: Any) -> Any:
+        routes = [Route(at, make()) for at in ("/models", *TWINS)]
+        return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
+
+    return application
+
+
+starlette = of_routes(lambda: say)
+class_based = of_routes(lambda: Endpoint)
+partials = of_routes(lambda: partial(say_what, what="models", among=[]))
 
 
 def fastapi(bench: Bench, rules: Rules, **options: Any) -> Any:
@@ -110,18 +119,11 @@ def quart_app(bench: Bench, rules: Rules, **options: Any) -> Any:
     return connected
 
 
-async def say_what(_: Request, what: str, among: list[str]) -> Response:
-    return PlainTextResponse(f"{what} among {among}")
-
-
-def partials(bench: Bench, rules: Rules, **options: Any) -> Any:
-    routes = [
-        Route(path, partial(say_what, what="models", among=[])) for path in ("/models", *TWINS)
-    ]
-    return asgi.GateMiddleware(Starlette(routes=routes), bench.gate, rules, **options)
-
-
-FRAMEWORKS = [starlette, class_based, partials, fastapi, litestar_app, quart_app]
+FRAMEWORKS = pytest.mark.parametrize(
+    "framework",
+    [starlette, class_based, partials, fastapi, litestar_app, quart_app],
+    ids=["starlette", "class", "partial", "fastapi", "litestar", "quart"],
+)
 
 
 class DjangoView(View):
@@ -159,7 +161,7 @@ def test_a_django_view_keeps_its_rule_below_decorators_and_with_other_arguments(
             django.protect(WSGIHandler(), bench.gate, rules=NAMED, strict=True)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORKS
 @pytest.mark.parametrize("rules", [NAMED, {"GET /models": "models:read"}], ids=["open", "closed"])
 async def test_a_view_runs_by_no_path_without_its_rule(
     framework: Callable[..., Any], rules: Rules
@@ -175,7 +177,7 @@ async def test_a_view_runs_by_no_path_without_its_rule(
     assert (await ask(app, path="/models", key=bench.key("models:read"))).status == 200
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORKS
 async def test_a_path_with_its_own_rule_runs_the_shared_view_by_that_rule(
     framework: Callable[..., Any],
 ) -> None:

@@ -326,7 +326,7 @@ async def test_d24_an_agent_that_names_others_spends_no_budget_but_its_own() -> 
     assert desk.gate.failures.peek("192.0.2.1").remaining == 4
 
 
-async def test_g5_others_are_served_while_thousands_of_keys_are_shown() -> None:
+async def test_g5_others_are_served_while_hundreds_of_keys_are_shown() -> None:
     """What one caller has collected in days is no reason for all others to wait (G5)."""
     desk = Desk()
     for _ in range(3):
@@ -334,12 +334,12 @@ async def test_g5_others_are_served_while_thousands_of_keys_are_shown() -> None:
     accounts = desk.gate.accounts
     assert accounts is not None
     found = (await accounts.claims.list(Session(None, "ada", "ada@example.com"))).accounts
-    for _ in range(1_000 - 1):
+    for _ in range(250):
         await desk.gate.keys.create(found[0].account.organization, "x")
     session = person(organization=found[0].account.organization)
     body = {"organizationId": found[0].account.organization}
     assert (await ask(desk.app, "POST", CLAIM, session=session, json_body=body)).status == 200
-    # A turn for each account: of one with a thousand keys, a hundred are shown.
+    # A turn for each account, of whose keys a part is shown.
     assert await turns_while(ask(desk.app, "GET", CLAIM, session=session)) >= 3
     assert await turns_while(ask(desk.app, "GET", KEYS, session=session)) >= 2
 
