@@ -11,18 +11,16 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event as ThreadEvent
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 import pytest
 from sqlalchemy import create_engine
 
-from lockgate import ConfigurationError, Gate, MemoryStore, Refusal, run
+from lockgate import ConfigurationError, Gate, Refusal, run
 from lockgate.asgi import GateMiddleware
-from lockgate.core.key_format import Token
-from lockgate.core.plans import PlanBook
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import SignedCookie
-from lockgate.stores.answers import Admission
 from lockgate.stores.base import IoMode
 from lockgate.stores.sql import SqlStore
 from lockgate.web.operations.health import HEALTH
@@ -30,10 +28,13 @@ from lockgate.web.operations.table import answer
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 from tests.web.test_guard import Asking
 
+from .bench import Hooked
+from .shared_stores import Drive, gate_on
+
 SECRET = "fedcba9876543210fedcba9876543210"
 
 
-class Shared(MemoryStore):
+class Shared(Hooked):
     """A store that stands for one on a server."""
 
     io: IoMode = "sync"
@@ -43,7 +44,6 @@ class Shared(MemoryStore):
         super().__init__()
         self.away = False
         self.prepared = 0
-        self.slow = 0.0
         self.waits: ThreadEvent | None = None
 
     async def ready(self) -> None:
@@ -54,16 +54,14 @@ class Shared(MemoryStore):
             raise OSError("dsn=hunter2")
 
 
+class Awaited(Shared):
+    io: IoMode = "async"
+
+
 def wsgi_status(app: WsgiMiddleware, key: str) -> str:
     said: list[str] = []
-    environ = {
-        "REQUEST_METHOD": "GET",
-        "PATH_INFO": "/x",
-        "SCRIPT_NAME": "",
-        "QUERY_STRING": "",
-        "REMOTE_ADDR": "127.0.0.1",
-        "HTTP_AUTHORIZATION": f"Bearer {key}",
-    }
+    environ: dict[str, Any] = {"HTTP_AUTHORIZATION": f"Bearer {key}"}
+    setup_testing_defaults(environ)
     start: Any = lambda status, headers, exc_info=None: said.append(status)  # noqa: E731
     list(app(environ, start))
     return said[0][:3]
@@ -74,29 +72,15 @@ def application(environ: object, start: Any) -> list[bytes]:
     return [b"ok"]
 
 
-def test_ready_changes_nothing_and_may_be_called_again(tmp_path: Path) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
-    run(gate.ready())
-    run(gate.ready())
-    assert not run(gate.store.scan(None, 100)).keys
-    created = run(gate.keys.create("org_1", "ci"))
-    run(gate.ready())
-    assert run(gate.authenticate(created.text)).reading.used[0] == 1
-    run(gate.close())
-
-
-async def test_ready_in_an_event_loop(tmp_path: Path) -> None:
-    gate = Gate(f"sqlite:///{tmp_path}/keys.db?mode=rwc", brand="acme")
-    await gate.ready()
-    created = await gate.keys.create("org_1", "ci")
-    assert (await gate.authenticate(created.text)).organization == "org_1"
-    await gate.close()
-
-
-def test_ready_names_the_remedy_for_missing_tables(tmp_path: Path) -> None:
-    store = SqlStore(create_engine(f"sqlite:///{tmp_path}/keys.db"))
-    with pytest.raises(ConfigurationError, match="lockgate db upgrade"):
-        run(Gate(store, brand="acme").ready())
+def test_ready_changes_nothing_and_may_be_called_again(tmp_path: Path, drive: Drive) -> None:
+    gate = gate_on(f"sqlite:///{tmp_path}/keys.db?mode=rwc")
+    drive(gate.ready())
+    drive(gate.ready())
+    assert not drive(gate.store.scan(None, 100)).keys
+    created = drive(gate.keys.create("org_1", "ci"))
+    drive(gate.ready())
+    assert drive(gate.authenticate(created.text)).reading.used[0] == 1
+    drive(gate.close())
 
 
 def test_ready_of_a_store_that_is_away_names_no_secret(caplog: pytest.LogCaptureFixture) -> None:
@@ -106,19 +90,6 @@ def test_ready_of_a_store_that_is_away_names_no_secret(caplog: pytest.LogCapture
         run(Gate(store, brand="acme").ready())
     assert "store_failed error='OSError'" in caplog.text
     assert "hunter2" not in caplog.text
-
-
-def test_ready_wants_an_origin_where_sessions_are() -> None:
-    gate = Gate(brand="acme", sessions=SignedCookie([SECRET]))
-    with pytest.raises(ConfigurationError, match="public_url"):
-        run(gate.ready())
-    run(
-        Gate(
-            brand="acme",
-            sessions=SignedCookie([SECRET]),
-            web_options=WebOptions(public_url="https://a.example"),
-        ).ready()
-    )
 
 
 def test_an_open_breaker_does_not_keep_a_start_from_succeeding() -> None:
@@ -164,26 +135,16 @@ def test_a_child_process_prepares_for_itself() -> None:
     assert gate.readiness.is_ready
 
 
-@pytest.fixture
-def slow_store() -> Shared:
-    class Slow(Shared):
-        io: IoMode = "async"
+async def test_requests_may_take_longer_just_after_a_start() -> None:
+    async def slow(asked: Any, *arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await asked(*arguments, **options)
 
-        async def admit(
-            self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
-        ) -> Admission:
-            await asyncio.sleep(self.slow)
-            return await super().admit(token, cost, plans, *more, **named)
-
-    return Slow()
-
-
-async def test_requests_may_take_longer_just_after_a_start(slow_store: Shared) -> None:
-    slow_store.enforces_deadline = False
+    store = Awaited()
+    store.enforces_deadline = False
     # By another gate: a busy machine may take longer than this deadline for any call.
-    key = (await Gate(slow_store, brand="acme").keys.create("org_1", "ci")).text
-    gate = Gate(slow_store, brand="acme", store_options=StoreOptions(deadline=0.05))
-    slow_store.slow = 0.5
+    key = (await Gate(store, brand="acme").keys.create("org_1", "ci")).text
+    gate = Gate(store.on("admit", slow), brand="acme", store_options=StoreOptions(deadline=0.05))
     with pytest.raises(StoreUnavailable):
         await gate.authenticate(key)
     await gate.ready()
@@ -207,50 +168,50 @@ async def lifespan(gate: Gate) -> Any:
     return told[0]
 
 
-async def test_an_asgi_server_does_not_start_with_a_mistake(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path}/keys.db")
-    message = await lifespan(Gate(SqlStore(engine), brand="acme"))
-    assert message["type"] == "lifespan.startup.failed"
-    assert "lockgate db upgrade" in str(message["message"])
+async def test_an_asgi_server_does_not_start_with_a_mistake_and_is_told_the_remedy(
+    tmp_path: Path,
+) -> None:
+    sessions = SignedCookie([SECRET])
+    without_tables = SqlStore(create_engine(f"sqlite:///{tmp_path}/keys.db"))
+    for gate, remedy in (
+        (Gate(without_tables, brand="acme"), "lockgate db upgrade"),
+        (Gate(brand="acme", sessions=sessions), "public_url"),
+    ):
+        with pytest.raises(ConfigurationError, match=remedy):
+            await gate.ready()
+        message = await lifespan(gate)
+        assert message["type"] == "lifespan.startup.failed"
+        assert remedy in str(message["message"])
+    options = WebOptions(public_url="https://a.example")
+    await Gate(brand="acme", sessions=sessions, web_options=options).ready()
 
 
 async def test_an_asgi_server_starts_although_its_store_is_away(
-    slow_store: Shared, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    slow_store.away = True
-    gate = Gate(slow_store, brand="acme")
+    store = Awaited()
+    store.away = True
+    gate = Gate(store, brand="acme")
     assert (await lifespan(gate))["type"] == "lifespan.startup.complete"
     assert "The store did not answer at the start" in caplog.text
     assert not gate.readiness.is_ready
 
 
-@pytest.mark.parametrize("mode", ["local", "open"])
+@pytest.mark.parametrize("mode", ["local", "open", "closed"])
 async def test_a_pair_without_its_redis_is_ready_if_it_serves(
     tmp_path: Path, mode: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     url = f"sqlite:///{tmp_path}/keys.db?mode=rwc redis://127.0.0.1:1"
-    gate = Gate(
-        url,
-        brand="acme",
-        store_options=StoreOptions(deadline=20, on_failure=mode),
-    )
-    assert await probe(gate, "/health/ready") == (200, {"status": "ok"})
-    assert "Redis did not answer at the start: until it does, the database" in caplog.text
-    key = await gate.keys.create("org_1", "a key")
-    assert (await gate.authenticate(key.text)).organization == "org_1"
-    await gate.close()
-
-
-async def test_a_pair_that_refuses_without_its_redis_is_not_ready_without_it(
-    tmp_path: Path,
-) -> None:
-    url = f"sqlite:///{tmp_path}/keys.db?mode=rwc redis://127.0.0.1:1"
-    gate = Gate(
-        url,
-        brand="acme",
-        store_options=StoreOptions(deadline=20, on_failure="closed"),
-    )
-    assert (await probe(gate, "/health/ready"))[0] == 503
+    options = StoreOptions(deadline=20, on_failure=mode)
+    gate = Gate(url, brand="acme", store_options=options)
+    status, body = await probe(gate, "/health/ready")
+    if mode == "closed":
+        assert status == 503
+    else:
+        assert (status, body) == (200, {"status": "ok"})
+        assert "Redis did not answer at the start: until it does, the database" in caplog.text
+        key = await gate.keys.create("org_1", "a key")
+        assert (await gate.authenticate(key.text)).organization == "org_1"
     await gate.close()
 
 
@@ -267,20 +228,18 @@ async def probe(gate: Gate, path: str) -> tuple[int, dict[str, object]]:
 
 
 async def test_the_liveness_probe_succeeds_and_the_readiness_probe_follows_the_store(
-    slow_store: Shared, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.ERROR)
-    slow_store.away = True
-    gate = Gate(slow_store, brand="acme")
-    unavailable = 503, StoreUnavailable().body()
-    assert await probe(gate, "/health/live") == (200, {"status": "ok"})
-    assert await probe(gate, "/health/ready") == unavailable
+    store = Awaited()
+    gate = Gate(store, brand="acme")
+    unavailable, fine = (503, StoreUnavailable().body()), (200, {"status": "ok"})
+    assert await probe(gate, "/health/live") == fine
+    for away, wanted in ((True, unavailable), (False, fine), (True, fine)):
+        store.away = away
+        assert await probe(gate, "/health/ready") == wanted
     assert "OSError" in caplog.text
-    slow_store.away = False
-    assert await probe(gate, "/health/ready") == (200, {"status": "ok"})
-    slow_store.away = True
-    assert await probe(gate, "/health/ready") == (200, {"status": "ok"})
-    assert slow_store.prepared == 2
+    assert store.prepared == 2
 
 
 async def test_a_probe_reports_a_configuration_error_to_the_log_only(

@@ -62,19 +62,19 @@ def test_the_number_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch, rpm
 
 
 def test_many_addresses_at_once_keep_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a tenth of the tables: tracing the memory of whole ones takes six seconds."""
-    at_most = module._ADDRESSES_AT_MOST // 10
+    """In a hundredth of the tables: tracing the memory of whole ones takes a minute."""
+    at_most = module._ADDRESSES_AT_MOST // 100
     monkeypatch.setattr(module, "_ADDRESSES_AT_MOST", at_most)
     anonymous = AnonymousLimits(ANONYMOUS, HandClock())
     tracemalloc.start()
     try:
-        for number in range(6_000):
+        for number in range(600):
             anonymous.charge(f"2001:db8:{number >> 16:x}:{number & 0xFFFF:x}::/64")
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert len(anonymous._addresses._some) <= 2 * at_most + at_most // 8
-    assert 10 * kept < 40 * 2**20
+    assert 100 * kept < 40 * 2**20
 
 
 def test_many_addresses_push_no_spent_address_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_many_addresses_push_no_spent_address_out(monkeypatch: pytest.MonkeyPatc
         assert anonymous.refuses("spent") is not None
 
 
-def test_a_spent_address_keeps_the_counts_of_its_longer_windows() -> None:
+def test_a_spent_address_keeps_its_longer_windows_and_is_as_new_after_days() -> None:
     clock = HandClock()
     anonymous = AnonymousLimits(PLAN, clock)
     for _ in range(3):
@@ -105,13 +105,6 @@ def test_a_spent_address_keeps_the_counts_of_its_longer_windows() -> None:
     refusal = anonymous.refuses("a")
     assert refusal is not None
     assert refusal.refused_by == 1
-
-
-def test_a_spent_address_that_rests_for_days_is_as_new() -> None:
-    clock = HandClock()
-    anonymous = AnonymousLimits(PLAN, clock)
-    for _ in range(3):
-        anonymous.charge("a")
     clock.now += 3 * DAY
     assert anonymous.refuses("a") is None
     assert anonymous.charge("a").used == (1, 1, 1)
