@@ -36,18 +36,14 @@ def test_d13_a_company_has_a_name_and_a_person_none(
     assert read_company(account_type, company) == (expected, {})
 
 
+NO_NAMES = [None, "", " ", "c" * 201, "a\r\nb", "a\ud800", "a\u202eb"]
+
+
 @pytest.mark.parametrize(
     ("account_type", "company", "field"),
     [
-        ("personal", "Ada & Co", "company_name"),
-        ("personal", "", "company_name"),
-        ("company", None, "company_name"),
-        ("company", "", "company_name"),
-        ("company", " ", "company_name"),
-        ("company", "c" * 201, "company_name"),
-        ("company", "a\r\nb", "company_name"),
-        ("company", "a\ud800", "company_name"),
-        ("company", "a\u202eb", "company_name"),
+        *(("company", name, "company_name") for name in NO_NAMES),
+        *(("personal", name, "company_name") for name in ("Ada & Co", "")),
         ("Company", "Ada & Co", "account_type"),
         ("", None, "account_type"),
     ],

@@ -81,25 +81,19 @@ def test_neither_key_nor_draft_shows_its_digest_or_handle() -> None:
 # Names (D8)
 
 
+KEPT = [
+    *("Build", "x", "é" * 100, "日本 🔑", "اسم", "\u06dd", "<script>", "\u0915\u094d\u200d\u0937"),
+    *("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f4bb"),
+    "\u2764\ufe0f\u200d\U0001f525",
+]
+
+
 @pytest.mark.parametrize(
     ("given_name", "stored"),
     [
-        ("Build", "Build"),
+        *((name, name) for name in KEPT),
         ("  Build server\t\r\n", "Build server"),
-        ("x", "x"),
-        ("é" * 100, "é" * 100),
         (" " * 500 + "a" * 100 + " " * 500, "a" * 100),
-        ("日本 🔑", "日本 🔑"),
-        ("اسم", "اسم"),
-        (
-            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
-            "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
-        ),
-        ("\u0915\u094d\u200d\u0937", "\u0915\u094d\u200d\u0937"),
-        ("\U0001f469\u200d\U0001f4bb", "\U0001f469\u200d\U0001f4bb"),
-        ("\u2764\ufe0f\u200d\U0001f525", "\u2764\ufe0f\u200d\U0001f525"),
-        ("\u06dd", "\u06dd"),
-        ("<script>", "<script>"),
     ],
 )
 def test_a_name_is_trimmed_and_otherwise_unchanged(given_name: str, stored: str) -> None:
@@ -218,12 +212,7 @@ def test_an_unknown_scope_is_repeated_in_plain_characters_and_not_whole() -> Non
     ("days", "micros"),
     [
         (None, None),
-        (1, DAY),
-        (1.0, DAY),
-        (0.5, DAY // 2),
-        (30, 30 * DAY),
-        (36_500, 36_500 * DAY),
-        (36_500.0, 36_500 * DAY),
+        *((days, days * DAY) for days in (1, 1.0, 0.5, 30, 36_500, 36_500.0)),
         (1 / 1440, 60 * SECOND),
     ],
 )

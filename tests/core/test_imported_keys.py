@@ -20,7 +20,9 @@ PEPPERS = Peppers([b"a pepper of the tests, long enough"])
 
 
 def legacy(pattern: str = r"pk_(?P<handle>[a-z]{4})_\w{8}", **fields: Any) -> ImportedKeyFormat:
-    return ImportedKeyFormat("other", pattern, **{"schemes": ["sha256"], **fields})
+    return ImportedKeyFormat(
+        **{"name": "other", "pattern": pattern, "schemes": ["sha256"], **fields}
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,30 +44,25 @@ def test_patterns_that_are_quick(pattern: str) -> None:
         assert time.perf_counter() - started < 0.5
 
 
+AROUND = [
+    *(r"(?P<handle>a)(?=b)b", r"(?P<handle>a)(?!b)b", r"(?<=a)(?P<handle>a)", r"(?P<handle>a)\1"),
+    *(r"(?P<handle>a)(?P=handle)", r"(?i)(?P<handle>a)", r"(?P<handle>a)(?#x)"),
+]
+REPEATED = [
+    *(r"(?P<handle>(a+)+)b", r"(?P<handle>(a|a)*)b", r"(?P<handle>(?:a|aa){30})b", r"*a"),
+    *(r"(?P<handle>(a?){30})b", r"(?P<handle>a)?b", r"(?P<handle>a){4}b"),
+]
+
+
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        (r"(?P<handle>(a+)+)b", "repeats a group"),
-        (r"(?P<handle>(a|a)*)b", "repeats a group"),
-        (r"(?P<handle>(?:a|aa){30})b", "repeats a group"),
-        (r"(?P<handle>(a?){30})b", "repeats a group"),
-        (r"(?P<handle>a)?b", "repeats a group"),
-        (r"(?P<handle>a){4}b", "repeats a group"),
+        *((pattern, "repeats a group") for pattern in REPEATED),
+        *((pattern, "around or back") for pattern in AROUND),
         (r"(?P<handle>a*)a*a*b", "3 repeats of no fixed length"),
         (r"(?P<handle>a{1,9})[ab]?\w+", "3 repeats of no fixed length"),
-        (r"(?P<handle>a)(?=b)b", "around or back"),
-        (r"(?P<handle>a)(?!b)b", "around or back"),
-        (r"(?<=a)(?P<handle>a)", "around or back"),
-        (r"(?P<handle>a)\1", "around or back"),
-        (r"(?P<handle>a)(?P=handle)", "around or back"),
-        (r"(?i)(?P<handle>a)", "around or back"),
-        (r"(?P<handle>a)(?#x)", "around or back"),
-        (r"(?P<handle>a", "pattern of 'other'"),
-        (r"[a", "pattern of 'other'"),
-        (r"*a", "repeats a group"),
-        (r"(*a)", "pattern of 'other'"),
-        (r"pk_(?P<name>[a-z]{4})", "no group 'handle'"),
-        (r"pk_[a-z]{4}", "no group 'handle'"),
+        *((pattern, "pattern of 'other'") for pattern in (r"(?P<handle>a", r"[a", r"(*a)")),
+        *((pattern, "no group 'handle'") for pattern in (r"pk_(?P<name>[a-z]{4})", r"pk_[a-z]{4}")),
     ],
 )
 def test_patterns_that_are_refused(pattern: str, said: str) -> None:
@@ -76,15 +73,20 @@ def test_patterns_that_are_refused(pattern: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"schemes": []}, "a list of some of"),
+        *(
+            ({"schemes": wrong}, "a list of some of")
+            for wrong in ([], ["plaintext"], ["md5_crypt"])
+        ),
         ({"schemes": "sha256"}, "schemes is .* give a list of text"),
-        ({"schemes": ["plaintext"]}, "a list of some of"),
-        ({"schemes": ["md5_crypt"]}, "a list of some of"),
         ({"schemes": ["sha256", "hmac-sha256"], "hmac_key": b"k"}, "look alike"),
         ({"schemes": ["hmac-sha256"]}, "hmac_key"),
         ({"schemes": ["sha256"], "hmac_key": b"k"}, "hmac_key"),
         ({"secret": "secret"}, "no group 'secret'"),
         ({"handle": "prefix"}, "no group 'prefix'"),
+        *(
+            ({"name": name}, "1 to 20 of a-z")
+            for name in ("", "Other", "1st", "a" * 21, "a:b", "a b", "a\n")
+        ),
     ],
 )
 def test_inconsistent_arguments_are_refused_with_the_reason(
@@ -92,12 +94,6 @@ def test_inconsistent_arguments_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         legacy(**fields)
-
-
-@pytest.mark.parametrize("name", ["", "Other", "1st", "a" * 21, "a:b", "a b", "a\n"])
-def test_invalid_names_are_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="1 to 20 of a-z"):
-        ImportedKeyFormat(name, r"(?P<handle>a)", schemes=["sha256"])
 
 
 def test_stored_handles_and_schemes_fit_every_store() -> None:
@@ -125,17 +121,10 @@ def test_any_header_gives_a_token_or_the_refusal(value: bytes) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        b"pk_abcd_12345678",
-        b"Api-Key pk_abcd_12345678",
-        b"Basic pk_abcd_12345678",
-        b"Bearer pk_abcd_12345678x",
-        b"Bearer xpk_abcd_12345678",
-        b"Bearer pk_abcd_12345678\n",
-        b"Bearer pk_abcd_1234567\xc3\xa9",
-        b"Bearer pk_abcd_12345678 pk_abcd_12345678",
-        b"Bearer " + b" " * 250 + b"pk_abcd_12345678",
-        b"Bearer",
-        b"Bearer ",
+        *(b"pk_abcd_12345678", b"Api-Key pk_abcd_12345678", b"Basic pk_abcd_12345678"),
+        *(b"Bearer pk_abcd_12345678x", b"Bearer xpk_abcd_12345678", b"Bearer pk_abcd_12345678\n"),
+        *(b"Bearer pk_abcd_1234567\xc3\xa9", b"Bearer pk_abcd_12345678 pk_abcd_12345678"),
+        *(b"Bearer " + b" " * 250 + b"pk_abcd_12345678", b"Bearer", b"Bearer "),
     ],
 )
 def test_headers_without_an_imported_key_are_refused(header: bytes) -> None:

@@ -210,16 +210,13 @@ def ask(units: int = 100, *settled: Settlement) -> LeaseRequest:
     return LeaseRequest("b" * 16, units, SECOND, settled)
 
 
-def test_without_leases_a_hit_is_a_plain_hit() -> None:
+def test_without_leases_or_ends_of_them_a_hit_is_a_plain_hit_and_the_objects_are_the_same() -> None:
     state = empty_state(EXACT)
     reading, after = hit(state, EXACT, NOW, 7)
     assert hit_leased(state, (), EXACT, NOW, 7) == (reading, after, (), None)
     assert peek_leased(after, (), EXACT, NOW) == peek(after, EXACT, NOW)
     assert lowered(EXACT, ()) is EXACT
-
-
-def test_nothing_ended_leaves_the_same_objects() -> None:
-    state, leases = empty_state(EXACT), (lease(),)
+    leases = (lease(),)
     kept = current(state, leases, EXACT, NOW)
     assert kept[0] is state
     assert kept[1] is leases

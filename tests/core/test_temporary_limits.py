@@ -57,17 +57,13 @@ def test_the_plan_is_a_function_of_the_instant(
         assert plan.until == min(ends, default=inf)
 
 
-def test_a_name_of_a_later_release_has_no_effect() -> None:
+def test_a_name_of_a_later_release_has_no_effect_and_an_unknown_one_is_refused() -> None:
     placed = Organization("org_1", "free", (("rpd@soon", 1), ("rpm?", 2), ("rpm", 7)))
     assert PlanBook().plan_of(placed, 0).rpm == 7
     assert not placed.has_temporary_limits
-
-
-def test_an_unknown_or_invalid_temporary_limit_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no limit 'rpx'"):
-        PlanBook().place("org_1", "free", {}, {"rpx": TemporaryLimit(1, 2)})
-    with pytest.raises(ConfigurationError, match="whole number"):
-        PlanBook().place("org_1", "free", {}, {"rpm": TemporaryLimit(-1, 2)})
+    for name, limit, said in (("rpx", 1, "no limit 'rpx'"), ("rpm", -1, "whole number")):
+        with pytest.raises(ConfigurationError, match=said):
+            PlanBook().place("org_1", "free", {}, {name: TemporaryLimit(limit, 2)})
 
 
 def test_the_change_log_names_a_temporary_limit_and_its_end() -> None:
