@@ -21,6 +21,7 @@ from .core.limits import Limit
 from .errors import ConfigurationError, MethodNotAllowed, NotFound, PayloadTooLarge, Refusal
 from .gate import Gate
 from .principal import Caller
+from .web.audit import Audit
 from .web.entry import entry_in, gate_in
 from .web.instrumentors import warn_of_blind
 from .web.operations.operation import Endpoint, ReadBody
@@ -183,6 +184,7 @@ class _FlaskGate(GateMiddleware):
             service, gate, rules, host=host, strict=strict, shadow=shadow, routes=served
         )
         self._flask = app
+        self._reported: Audit | None = None
         self.guard.is_inside = True
         self.guard.redirects = partial(only_redirects, app)
 
@@ -196,9 +198,16 @@ class _FlaskGate(GateMiddleware):
         app.register_error_handler(Refusal, response_to)
 
     def report(self) -> None:
-        """Audit the routes, as for other applications; warn of refusals that go untraced."""
-        super().report()
-        warn_of_blind(self._flask.before_request_funcs.get(None, ()), "wsgi")
+        """Audit the routes, as for other applications; warn of refusals that go untraced.
+
+        What :func:`protect` has reported of a strict application is not repeated by the first
+        request, unless it has other routes by then.
+        """
+        found = self.audit()
+        if found != self._reported:
+            super().report()
+            warn_of_blind(self._flask.before_request_funcs.get(None, ()), "wsgi")
+            self._reported = found
 
     def check(self) -> None:
         """Check the gate and the route that Flask matched, and give its view the caller."""
