@@ -196,7 +196,7 @@ def requires(
         connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler
     ) -> None:
         held = cast(Scope, connection.scope)
-        if not watched(held):
+        if not (watched(held) or _is_own(handler)):
             admitted(rule, held, handler.handler_name)
 
     declare(check, rule=rule)
@@ -278,9 +278,18 @@ def _methods(route: object, handler: Any) -> list[str]:
 
 
 def _declared(handler: Any) -> list[Rule | None]:
-    """Return the rules that the guards of a handler declare; [None]: there are none."""
+    """Return the rules that the guards of a handler declare; [None]: there are none.
+
+    An operation of lockgate's has its own rule, whatever the guards of the application declare.
+    """
+    if _is_own(handler):
+        return [None]
     rules = [declaration(guard).rule for guard in handler.resolve_guards()]
     return [rule for rule in rules if rule is not None] or [None]
+
+
+def _is_own(handler: Any) -> bool:
+    return declaration(handler.fn).operations_of is not None
 
 
 def _view(handler: Any) -> Hashable:

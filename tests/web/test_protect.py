@@ -469,6 +469,18 @@ def test_a_rule_that_matches_litestars_document_closes_it_D31(
     assert documents_of(made_with_a_document(guards=guards), gate_of()) == {401}
 
 
+def test_a_guard_of_a_whole_litestar_application_is_not_one_of_lockgates_operations_D31(
+    gate: Gate,
+) -> None:
+    app = made_with_a_document(guards=[litestar_adapter.requires("models:read")])
+    ask = asking(litestar_adapter.protect(app, gate, strict=True))
+    signed_in = {"Cookie": f"__session={SESSIONS.issue(Session('org_1', 'ada'))}", "Origin": PAGE}
+    assert ask("/api/v1/api-keys", signed_in, json={"name": "ci"}).status == 201
+    assert ask("/api/v1/api-keys", bearer(gate, "account:read")).status == 200
+    assert ask("/api/v1/api-keys", bearer(gate, "models:read")).status == 403
+    assert ask("/schema/private", bearer(gate, "account:read")).status == 403
+
+
 def test_an_applications_own_error_handlers_and_documentation_stay(gate: Gate) -> None:
     async def not_found(*_: Any) -> JSONResponse:
         return JSONResponse({"own": True}, status_code=404)
