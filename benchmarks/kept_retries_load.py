@@ -20,6 +20,7 @@ import asyncio
 import os
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -142,22 +143,24 @@ def serve(url: str, load: Load, listener: socket, is_first: bool, pipe: Connecti
     pipe.send(admitted)
 
 
-async def by_openai(base: str, key: str, http: Any) -> None:
+def by_openai(base: str, key: str, http: Any) -> Callable[[], Awaitable[object]]:
+    """Return a call by a client of OpenAI's SDK."""
     client = openai.AsyncOpenAI(
         api_key=key, base_url=base + "/v1", http_client=http, max_retries=RETRIES
     )
-    await client.chat.completions.create(model="m", messages=[_MESSAGE])
+    return lambda: client.chat.completions.create(model="m", messages=[_MESSAGE])
 
 
-async def by_anthropic(base: str, key: str, http: Any) -> None:
+def by_anthropic(base: str, key: str, http: Any) -> Callable[[], Awaitable[object]]:
+    """Return a call by a client of Anthropic's SDK."""
     client = anthropic.AsyncAnthropic(
         api_key=key, base_url=base + "/anthropic", http_client=http, max_retries=RETRIES
     )
-    await client.messages.create(model="m", max_tokens=1, messages=[_MESSAGE])
+    return lambda: client.messages.create(model="m", max_tokens=1, messages=[_MESSAGE])
 
 
-def by_urllib3(base: str, key: str, pool: urllib3.PoolManager) -> int:
-    """Call, and return the number of refusals.
+def by_urllib3(base: str, key: str, pool: urllib3.PoolManager, refusals: Counter[str]) -> None:
+    """Call, and count the refusals.
 
     Raises:
         MaxRetryError: the call failed after both retries.
@@ -165,31 +168,16 @@ def by_urllib3(base: str, key: str, pool: urllib3.PoolManager) -> int:
     retry = urllib3.Retry(
         total=RETRIES, status_forcelist=[429], allowed_methods=None, respect_retry_after_header=True
     )
+    refusals[key] = RETRIES + 1
     answered = pool.request("POST", base + PLAIN, headers={"X-API-Key": key}, retries=retry)
-    return len(answered.retries.history) if answered.retries else 0
+    refusals[key] = len(answered.retries.history) if answered.retries else 0
 
 
-async def call(
-    number: int,
-    base: str,
-    key: str,
-    http: Any,
-    pool: urllib3.PoolManager,
-    refusals: Counter[str],
-) -> bool:
+async def call(ask: Callable[[], Awaitable[object]]) -> bool:
     """Call once by the client of a caller; return whether the call was admitted."""
-    if number % 3 < 2:
-        sdk = by_openai if number % 3 == 0 else by_anthropic
-        try:
-            await sdk(base, key, http)
-        except (openai.APIError, anthropic.APIError):
-            return False
-        return True
-    loop = asyncio.get_running_loop()
     try:
-        refusals[key] = await loop.run_in_executor(None, partial(by_urllib3, base, key, pool))
-    except urllib3.exceptions.MaxRetryError:
-        refusals[key] = RETRIES + 1
+        await ask()
+    except (openai.APIError, anthropic.APIError, urllib3.exceptions.MaxRetryError):
         return False
     return True
 
@@ -207,12 +195,18 @@ async def calling(
             named = headers.get("x-api-key") or headers["authorization"].removeprefix("Bearer ")
             refusals[named] += 1
 
+    async def in_thread(base: str, key: str) -> None:
+        blocking = partial(by_urllib3, base, key, pool, refusals)
+        await asyncio.get_running_loop().run_in_executor(None, blocking)
+
     async def caller(number: int, plan: str, key: str, http: Any) -> None:
         chance, base = Random(number), bases[number % len(bases)]
+        sdk = (by_openai, by_anthropic, None)[number % 3]
+        ask = partial(in_thread, base, key) if sdk is None else sdk(base, key, http)
         await asyncio.sleep(chance.random() * load.think)
         while monotonic() - start < until:
             begun, refusals[key] = monotonic(), 0
-            admitted = await call(number, base, key, http, pool, refusals)
+            admitted = await call(ask)
             took = monotonic() - begun
             done.append(Done(plan, begun - start, took, refusals[key], not admitted))
             await asyncio.sleep(chance.expovariate(1 / load.think))
