@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -106,7 +105,7 @@ class OfOneProcess(SharedStoreSuite):
     """Opens another store in each process."""
 
     parts = KEY_PARTS
-    make: ClassVar[Callable[[], PartStore]] = keys
+    make = staticmethod(keys)
 
     def make_store(self) -> PartStore:
         return type(self).make()
@@ -117,7 +116,7 @@ class OfOneProcess(SharedStoreSuite):
 
 class WindowsOfOneProcess(OfOneProcess):
     parts = WINDOW_PARTS
-    make = windows
+    make = staticmethod(windows)
 
 
 @pytest.mark.parametrize(("suite", "sentence"), [(OfOneProcess, "K8"), (WindowsOfOneProcess, "L1")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI
@@ -32,7 +32,7 @@ from lockgate import (
 )
 from tests.gates import flat_gate
 
-View = Callable[[Any], Awaitable[dict[str, str]]]
+View = Callable[[Any], Coroutine[Any, Any, dict[str, str]]]
 """Takes the principal; its answer is the body of the response."""
 SCOPE = "models:read"
 
