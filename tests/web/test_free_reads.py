@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from lockgate import Gate, Plan, PlanBook, Registration, Rule, UsageHistory, run
+from lockgate import Gate, MemoryStore, Plan, PlanBook, Registration, Rule, UsageHistory, run
 from lockgate.core.ledger import Peek
 from lockgate.options import StoreOptions, WebOptions
 from lockgate.sessions import Session, SignedCookie
 from lockgate.stores.answers import StoreError
-from tests.by_verbs import MemoryByVerbs
 
 from .driving import ORIGIN, SECRET, Bench
 from .front_ends import FRAMEWORKS, KEYS, STATUS, FrontEnd, agent_of, django_settings
@@ -104,21 +103,16 @@ def test_usage_and_thresholds_leave_free_reads_out() -> None:
     assert bench.told == []
 
 
-class Away(MemoryByVerbs):
+class Away(MemoryStore):
     """A store whose windows fail on demand."""
 
     io = "sync"
     is_away = False
 
-    async def hit(self, *arguments: Any, **fields: Any) -> Any:
+    async def charge(self, owner: str, action: Any, now: int | None = None) -> Any:
         if self.is_away:
             raise StoreError
-        return await super().hit(*arguments, **fields)
-
-    async def peek(self, *arguments: Any, **fields: Any) -> Any:
-        if self.is_away:
-            raise StoreError
-        return await super().peek(*arguments, **fields)
+        return await super().charge(owner, action, now)
 
 
 @pytest.mark.parametrize(

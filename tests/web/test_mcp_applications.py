@@ -152,14 +152,10 @@ async def test_a_server_whose_parts_cannot_be_listed_is_held_to_rules_by_name(
     assert "could not be listed" in caplog.text
 
 
-def test_the_command_audits_an_application_of_a_server() -> None:
+def test_the_command_audits_a_server_and_other_transports_are_told() -> None:
     service = Service("sdk")
     assert str(audit_of_cli(service.app)) == str(audit(service.server))
-
-
-def test_a_transport_without_one_answer_for_each_call_is_told_at_the_start() -> None:
-    service = Service("fastmcp")
     with pytest.raises(ConfigurationError, match="streamable HTTP"):
-        service.server.http_app(transport="sse")
+        Service("fastmcp").server.http_app(transport="sse")
     with pytest.raises(ConfigurationError, match="audit"):
         audit(protect(MCPServer("none"), gate_of()))

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from starlette.applications import Starlette
-from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.types import Message, Receive, Scope, Send
 
 from lockgate import Rule, wsgi
 from lockgate.asgi import GateMiddleware
@@ -44,62 +43,30 @@ FACES = pytest.mark.parametrize("face", [by_asgi, by_wsgi])
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
+        # Which origins and sites may write: tests/core/test_same_origin.py.
         ([JSON], 201),
-        ([JSON, ("origin", ORIGIN)], 201),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin")], 201),
-        ([JSON, ("sec-fetch-site", "none")], 201),
         ([JSON, ("origin", f" {ORIGIN} \t")], 201),
         ([("content-type", "Application/JSON; charset=utf-8"), ("origin", ORIGIN)], 201),
-        ([("content-type", "application/json;"), ("origin", ORIGIN)], 201),
+        ([JSON, ("sec-fetch-site", "none")], 201),
         ([JSON, ("origin", "https://evil.example")], 403),
-        ([JSON, ("origin", "null")], 403),
         ([JSON, ("origin", "")], 403),
-        ([JSON, ("origin", "*")], 403),
-        ([JSON, ("origin", ORIGIN.upper())], 403),
-        ([JSON, ("origin", f"{ORIGIN}:443")], 403),
-        ([JSON, ("origin", f"{ORIGIN}/")], 403),
-        ([JSON, ("origin", f"{ORIGIN}.evil.example")], 403),
-        ([JSON, ("origin", f"{ORIGIN}@evil.example")], 403),
-        ([JSON, ("origin", ORIGIN.replace("https", "http"))], 403),
-        ([JSON, ("origin", ORIGIN), ("origin", ORIGIN)], 403),
-        ([JSON, ("origin", ORIGIN), ("origin", "https://evil.example")], 403),
-        ([JSON, ("origin", f"{ORIGIN},https://evil.example")], 403),
-        ([JSON, ("origin", f"https://evil.example {ORIGIN}")], 403),
         ([JSON, ("host", "evil.example"), ("origin", "https://evil.example")], 403),
         ([JSON, ("origin", "https://evil.example"), ("sec-fetch-site", "same-origin")], 403),
-        # Where there is an Origin, it decides alone.
-        ([JSON, ("origin", CONSOLE)], 201),
-        ([JSON, ("origin", CONSOLE), ("sec-fetch-site", "same-site")], 201),
         ([JSON, ("origin", CONSOLE), ("sec-fetch-site", "cross-site")], 201),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "cross-site")], 201),
-        ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "")], 201),
         ([JSON, ("origin", ORIGIN), ("sec-fetch-site", "same-origin, cross-site")], 201),
+        ([JSON, ("origin", ORIGIN), ("origin", ORIGIN)], 403),
         ([JSON, ("origin", ORIGIN), ("origin", CONSOLE)], 403),
-        ([JSON, ("origin", f"{ORIGIN}, {CONSOLE}")], 403),
         ([JSON, ("origin", f"{ORIGIN},{ORIGIN}")], 403),
         ([JSON, ("origin", f"{ORIGIN},")], 403),
         ([JSON, ("sec-fetch-site", "cross-site")], 403),
-        ([JSON, ("sec-fetch-site", "same-site")], 403),
-        ([JSON, ("sec-fetch-site", "CROSS-SITE")], 403),
-        ([JSON, ("sec-fetch-site", "")], 403),
         ([JSON, ("sec-fetch-site", "same-origin, cross-site")], 403),
-        ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "cross-site")], 403),
         ([JSON, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-origin")], 403),
-        ([JSON, ("referer", "https://evil.example/"), ("origin", "null")], 403),
         ([JSON, ("x-http-method-override", "GET"), ("origin", "https://evil.example")], 403),
         # Content types that a form or a simple request of another site can declare.
         ([], 415),
-        ([("content-type", "")], 415),
         ([("content-type", "text/plain")], 415),
-        ([("content-type", "text/plain; application/json")], 415),
-        ([("content-type", "text/plain;charset=application/json")], 415),
-        ([("content-type", "application/x-www-form-urlencoded")], 415),
         ([("content-type", "multipart/form-data; boundary=application/json")], 415),
-        ([("content-type", "application/json, text/plain")], 415),
         ([("content-type", "text/plain, application/json")], 415),
-        ([("content-type", "application/jsonp")], 415),
-        ([("content-type", "application/json text/plain")], 415),
-        ([("content-type", "application/ld+json")], 415),
     ],
     ids=repr,
 )
@@ -158,34 +125,24 @@ def test_a_page_of_another_origin_gets_no_cors_headers_for_a_read(face: Face, me
 )
 async def test_no_page_elsewhere_opens_a_socket(headers: Headers, status: int | None) -> None:
     """The handshake is a GET that any page may make, with cookies, and what follows writes."""
-    bench = Bench()
-    opened: list[str] = []
+    bench, opened = Bench(), list[Scope]()
 
-    async def socket(websocket: WebSocket) -> None:
-        opened.append("opened")
-        await websocket.accept()
-        await websocket.close()
+    async def socket(scope: Scope, receive: Receive, send: Send) -> None:
+        opened.append(scope)
+        await send({"type": "websocket.accept"})
 
-    app = GateMiddleware(
-        Starlette(routes=[WebSocketRoute("/live", socket)]),
-        bench.gate,
-        {"GET /live": Rule(accepts=("key", "session"))},
-    )
-    sent = [
-        ("cookie", f"__session={bench.session()}"),
-        ("sec-websocket-version", "13"),
-        *headers,
-    ]
-    line = Line([{"type": "websocket.connect"}])
-    await app(websocket_scope("/live", headers=sent), line.receive, line.send)
-    if status is None:
-        assert opened == ["opened"]
-        assert line.sent[0]["type"] == "websocket.accept"
-    else:
-        assert opened == []
-        assert line.sent[0]["status"] == status
+    rules = {"GET /live": Rule(accepts=("key", "session"))}
+    app = GateMiddleware(socket, bench.gate, rules)
+    cookie = ("cookie", f"__session={bench.session()}")
+    sent = [cookie, ("sec-websocket-version", "13"), *headers]
+
+    async def shake(key: str | None = None) -> Message:
+        line = Line([{"type": "websocket.connect"}])
+        await app(websocket_scope("/live", key=key, headers=sent), line.receive, line.send)
+        return line.sent[0]
+
+    answer = await shake()
+    assert len(opened) == (status is None)
+    assert answer["type"] == "websocket.accept" if status is None else answer["status"] == status
     # No browser sends a key by itself, so a page cannot borrow one.
-    with_key = Line([{"type": "websocket.connect"}])
-    scope = websocket_scope("/live", key=bench.key(), headers=sent)
-    await app(scope, with_key.receive, with_key.send)
-    assert with_key.sent[0]["type"] == "websocket.accept"
+    assert (await shake(bench.key()))["type"] == "websocket.accept"

@@ -290,7 +290,7 @@ async def test_a_changed_body_is_refused() -> None:
 
 async def test_keys_of_other_curves_and_faulty_ones_are_ignored_also_of_an_async_function() -> None:
     desk = Desk()
-    wide = Sender("wide", ec.SECP384R1())
+    wide = Sender("wide", ec.SECP256K1())
     body = report("x")
     faulty: list[Any] = [{}, {"key_identifier": "x", "key": "no PEM"}, None, 7]
     entries = [*faulty, wide.entry, desk.sender.entry]
