@@ -57,15 +57,6 @@ def test_a_missing_or_malformed_key_is_told_of_both_headers() -> None:
     assert "X-Api-Key" not in ask("/models").body["error"]
 
 
-def test_a_key_over_its_limit_is_refused_by_either_header() -> None:
-    gate = gate_of(rpm=1, web_options=NAMED)
-    _, ask = protected("asgi", gate)
-    by_bearer = bearer(gate, "models:read")
-    by_header = {HEADER: by_bearer["Authorization"].removeprefix("Bearer ")}
-    codes = [ask("/models", headers).status for headers in (by_header, by_bearer, by_header)]
-    assert codes == [200, 429, 429]
-
-
 def test_the_openapi_documents_offer_both_headers() -> None:
     app, _ = protected("fastapi", gate_of(web_options=NAMED))
     schemes = app.openapi()["components"]["securitySchemes"]

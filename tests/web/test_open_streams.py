@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -18,13 +18,11 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from werkzeug.test import Client
 
-from lockgate import Gate, Registration, Rule, asgi, run, wsgi
+from lockgate import Gate, MemoryStore, Registration, Rule, asgi, run, wsgi
 from lockgate.core.timestamps import DAY
 from lockgate.errors import KeyExpired, KeyRevoked, SessionInvalid
 from lockgate.options import WebOptions
-from lockgate.services.open_streams import OpenStreams
 from lockgate.sessions import Session
-from lockgate.web.entry import Entry
 from tests.examples.test_servers import served
 from tests.patience import LEISURELY
 
@@ -354,37 +352,28 @@ def test_a_wsgi_stream_sends_no_part_after_its_credential_was_revoked() -> None:
         answer.close()
 
 
-class Failing:
-    """A store that has keys, and does not answer while it is away."""
+class Away(MemoryStore):
+    """A store that does not answer about a key while it is away."""
 
     local_version = None
-    away = True
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-
-    async def freshness(self) -> tuple[int, int]:
-        return 1, self._bench.clock.now
+    away = False
 
     async def find(self, handle: str) -> Any:
         if self.away:
             raise OSError("gone")
-        return await self._bench.gate.store.find(handle)
+        return await super().find(handle)
 
 
 async def test_a_store_that_fails_is_asked_again_about_a_key() -> None:
-    bench = Bench()
+    store = Away()
+    bench = Bench(store=store)
     key = bench.key()
-    token = bench.gate.format.read([f"Bearer {key}".encode()])
-    row = await bench.gate.store.find(token.handle)
-    assert row is not None
-    failing = Failing(bench)
-    streams = OpenStreams(cast(Any, failing), None, None, bench.gate.events)
-    stream = Entry(asgi.GateMiddleware(Endless(), bench.gate).guard, Rule(), None, None)
-    stream.has_started = True
-    streams.add(stream, row)
+    _, task, _ = await open_stream(bench.gate, with_key(key))
     bench.revoke(key)
-    for failing.away, refused in ((True, False), (False, True)):
-        await streams.look()
-        assert isinstance(stream.refusal, KeyRevoked) is refused
-    await streams.close()
+    assert bench.gate.streams is not None
+    store.away = True
+    await bench.gate.streams.look()
+    assert not task.done()
+    store.away = False
+    await bench.gate.streams.look()
+    await asyncio.wait_for(task, 60)

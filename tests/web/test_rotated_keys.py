@@ -92,13 +92,3 @@ def test_answers_to_the_successor_keep_the_headers_of_the_application(server: st
     status, headers = rotated.ask(server, "/models", rotated.new)
     assert status == 403
     assert not {"deprecation", "sunset"} & headers.keys()
-
-
-@SERVERS
-def test_after_the_deadline_the_old_key_is_expired(server: str) -> None:
-    rotated = Rotated()
-    rotated.bench.clock.now += 6 * DAY
-    status, headers = rotated.ask(server, "/jobs", rotated.old)
-    assert status == 401
-    assert "sunset" not in headers
-    assert rotated.ask(server, "/jobs", rotated.new)[0] == 200

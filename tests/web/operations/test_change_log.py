@@ -41,16 +41,6 @@ async def test_a_session_and_a_key_are_recorded_with_their_address(
     ]
 
 
-async def test_a_refused_request_leaves_no_record() -> None:
-    desk = Desk()
-    cookie = PEOPLE.issue(Session("org_1", "ada"))
-    for body in ({"name": ""}, {"name": "ci", "scopes": ["no:such"]}, {"name": "ci", "x": 1}):
-        answer = await ask(desk.app, "POST", KEYS, session=cookie, json_body=body)
-        assert answer.status == 400
-    assert (await ask(desk.app, "DELETE", f"{KEYS}/{'0' * 8}", session=cookie)).status == 404
-    assert await log(desk, "org_1") == []
-
-
 async def test_registration_sign_in_and_claim_are_recorded_by_their_actors() -> None:
     desk = Desk()
     made = await desk.register()
