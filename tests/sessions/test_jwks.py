@@ -303,14 +303,14 @@ def test_a_provider_whose_answer_never_ends_is_abandoned_at_the_timeout(
         assert not thread.is_alive()
     # While the fetch fails, known keys serve without waiting.
     waits: list[float] = []
-    for _ in range(50):
+    for _ in range(20):
         desk.clock.now += 31
         before = time.monotonic()
         assert desk.find() == "ec"
         waits.append(time.monotonic() - before)
         for thread in [t for t in threading.enumerate() if t.name == "lockgate-jwks"]:
             thread.join(0.02)
-    assert sorted(waits)[25] < 0.2, "a busy machine delays some, and a wait for the fetch all"
+    assert sorted(waits)[10] < 0.2, "a busy machine delays some, and a wait for the fetch all"
 
 
 def test_a_fetch_without_its_thread_is_abandoned(

@@ -153,7 +153,7 @@ class Response(NamedTuple):
 
     @property
     def code(self) -> str:
-        return str(self.body["code"])
+        return str(self.body.get("code", "in"))
 
     @property
     def remaining(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -13,13 +13,12 @@ from django.core.handlers.wsgi import WSGIHandler
 from django.test.utils import override_settings
 from fastapi import FastAPI
 from flask import Flask
-from litestar import Litestar
 from quart import Quart
 from starlette.applications import Starlette
-from starlette.testclient import TestClient
-from werkzeug.test import Client
 
 from lockgate import Gate, asgi, django, fastapi, flask, litestar, quart, starlette, wsgi
+
+from .applications import Response, asking, of_litestar
 
 KEYS = "/api/v1/api-keys"
 STATUS = "/api/v1/account/rate-limits"
@@ -33,23 +32,6 @@ _DJANGO = {
 }
 
 
-class Response(NamedTuple):
-    """A response of any client."""
-
-    status: int
-    headers: dict[str, str]
-    body: Any
-
-    @property
-    def code(self) -> str:
-        return str(self.body.get("code", "in"))
-
-
-def _litestar() -> Litestar:
-    checks: Any = litestar.RouteMiddleware
-    return Litestar([], middleware=[checks], openapi_config=None, logging_config=None)
-
-
 def _nothing(*_: Any) -> Any:
     raise AssertionError("only lockgate's operations are asked for")
 
@@ -57,7 +39,7 @@ def _nothing(*_: Any) -> Any:
 APPLICATIONS: dict[str, Callable[[Gate], Any]] = {
     "starlette": lambda gate: starlette.protect(Starlette(), gate),
     "fastapi": lambda gate: fastapi.protect(FastAPI(), gate),
-    "litestar": lambda gate: litestar.protect(_litestar(), gate),
+    "litestar": lambda gate: litestar.protect(of_litestar([]), gate),
     "quart": lambda gate: quart.protect(Quart("service"), gate),
     "django-asgi": lambda gate: django.protect(ASGIHandler(), gate),
     "asgi": lambda gate: asgi.protect(_nothing, gate),
@@ -73,9 +55,7 @@ class FrontEnd:
     """A client of an application of one framework."""
 
     def __init__(self, framework: str, gate: Gate) -> None:
-        app = APPLICATIONS[framework](gate)
-        self._by_wsgi = framework in WSGI
-        self._client: Any = Client(app, use_cookies=False) if self._by_wsgi else TestClient(app)
+        self._ask = asking(APPLICATIONS[framework](gate), is_wsgi=framework in WSGI)
 
     def ask(
         self,
@@ -103,15 +83,7 @@ class FrontEnd:
         if bearer is not None:
             fields["authorization"] = f"Bearer {bearer}"
         body = {} if sent is None else {"json": sent}
-        if self._by_wsgi:
-            answer = self._client.open(path, method=method, headers=fields, **body)
-            return Response(answer.status_code, _lower(answer.headers), answer.json)
-        answer = self._client.request(method, path, headers=fields, **body)
-        return Response(answer.status_code, _lower(answer.headers), answer.json())
-
-
-def _lower(headers: Any) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
+        return self._ask(path, fields, method, **body)
 
 
 @contextmanager

@@ -65,6 +65,10 @@ class Client:
         scope = http_scope("POST", "/x", headers=headers)
         return asyncio.create_task(guarded(scope, self.receive, self.send))
 
+    async def status_of(self, app: ASGIApp) -> int:
+        await ended(self.ask(app))
+        return self.answer.status
+
     @property
     def answer(self) -> Answer:
         return Answer(self.sent)
@@ -149,8 +153,7 @@ async def test_the_handler_goes_on_that_catches_the_disconnect() -> None:
         await answer(send)
 
     client = Client(END, DISCONNECT)
-    await ended(client.ask(app))
-    assert client.answer.status == 200
+    assert await client.status_of(app) == 200
     assert client.reads == 2
 
 
@@ -173,8 +176,7 @@ async def test_a_body_is_read_ahead_by_one_part_or_message_and_kept_for_the_appl
         await answer(send)
 
     client = Client(*messages)
-    await ended(client.ask(app))
-    assert client.answer.status == 200
+    assert await client.status_of(app) == 200
 
 
 async def test_a_body_that_is_read_in_the_block_hides_no_disconnect() -> None:
@@ -215,8 +217,7 @@ async def test_a_message_that_the_application_awaits_in_the_block_reaches_it_too
         await answer(send)
 
     client = Client()
-    await ended(client.ask(app))
-    assert client.answer.status == 200
+    assert await client.status_of(app) == 200
 
 
 async def test_blocks_in_and_behind_one_another_see_the_disconnect_and_raise_once() -> None:
@@ -236,8 +237,7 @@ async def test_blocks_in_and_behind_one_another_see_the_disconnect_and_raise_onc
                 raise
 
     client = Client(END)
-    await ended(client.ask(app))
-    assert client.answer.status == 499
+    assert await client.status_of(app) == 499
     assert seen == [asyncio.CancelledError]
 
 
@@ -253,8 +253,7 @@ async def test_the_blocks_of_two_tasks_are_both_cancelled() -> None:
         await answer(send)
 
     client = Client(END, DISCONNECT)
-    await ended(client.ask(app))
-    assert client.answer.status == 200
+    assert await client.status_of(app) == 200
 
 
 async def test_a_block_ends_as_usual_and_a_cancellation_by_another_stays_one() -> None:
@@ -272,6 +271,20 @@ async def test_a_block_ends_as_usual_and_a_cancellation_by_another_stays_one() -
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not app.cancelled
+
+    async def both(scope: Scope, receive: Receive, send: Send) -> None:
+        await read(receive)
+        async with cancel_on_disconnect(scope):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                task.cancel()  # By another, at the same time.
+
+    client = Client(END, DISCONNECT)
+    task = client.ask(both)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert client.sent == []
 
 
 async def test_another_exception_of_the_block_is_not_replaced() -> None:
@@ -329,8 +342,7 @@ async def test_an_application_that_awaits_messages_itself_gets_them_all() -> Non
         await answer(send)
 
     client = Client()
-    await ended(client.ask(app))
-    assert client.answer.status == 200
+    assert await client.status_of(app) == 200
 
 
 async def test_a_server_that_fails_to_receive_leaves_the_block_alone() -> None:
@@ -343,8 +355,7 @@ async def test_a_server_that_fails_to_receive_leaves_the_block_alone() -> None:
 
     client = Client()
     client.put(LookupError(), LookupError())
-    await ended(client.ask(app))
-    assert client.answer.status == 200
+    assert await client.status_of(app) == 200
 
 
 async def test_a_layer_of_starlette_between_gate_and_handler_changes_nothing() -> None:

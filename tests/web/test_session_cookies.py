@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from io import BytesIO
+from itertools import cycle
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
@@ -18,7 +19,7 @@ from lockgate.web.sessions import cookie_of
 from lockgate.web.wsgi_exchange import WsgiRequest
 
 from .driving import ORIGIN, SECRET, Bench, http_scope
-from .front_ends import FRAMEWORKS, KEYS, FrontEnd, agent_of, django_settings
+from .front_ends import APPLICATIONS, FRAMEWORKS, KEYS, FrontEnd, agent_of, django_settings
 
 
 def bench_of(name: str, **fields: Any) -> Bench:
@@ -31,25 +32,25 @@ def _django() -> Iterator[None]:
         yield
 
 
-@FRAMEWORKS
-def test_only_the_one_cookie_of_the_configured_name_is_a_session(framework: str) -> None:
-    for name in ("session", "__Host-session", "__Secure-id"):
-        bench = bench_of(name)
-        page, good = FrontEnd(framework, bench.gate), bench.session()
-        made = page.ask("POST", KEYS, cookie=f"{name}={good}", sent={"name": "k"}, origin=ORIGIN)
-        assert made.status == 201
-        assert page.ask("GET", KEYS, cookie=f"other=x; {name}={good}").status == 200
-        for other in ("__session", name.upper(), f"x{name}", f"{name}2"):
-            refused = page.ask("POST", KEYS, cookie=f"{other}={good}", sent={"name": "k"})
-            assert (refused.status, refused.code) == (401, "SESSION_REQUIRED")
-        both = [
-            f"{name}={one}; {name}={two}" for one, two in ((good, good), (good, "x"), ("", good))
-        ]
-        # A server that joins two headers does so by a comma.
-        for cookie in (*both, f"{name}={good},{name}={good}"):
-            refused = page.ask("GET", KEYS, cookie=cookie)
-            assert (refused.status, refused.code) == (401, "SESSION_INVALID")
-            assert refused.headers["www-authenticate"] == "Bearer"
+NAMES = cycle(["session", "__Host-session", "__Secure-id"])
+
+
+@pytest.mark.parametrize(("framework", "name"), zip(APPLICATIONS, NAMES))
+def test_only_the_one_cookie_of_the_configured_name_is_a_session(framework: str, name: str) -> None:
+    bench = bench_of(name)
+    page, good = FrontEnd(framework, bench.gate), bench.session()
+    made = page.ask("POST", KEYS, cookie=f"{name}={good}", sent={"name": "k"}, origin=ORIGIN)
+    assert made.status == 201
+    assert page.ask("GET", KEYS, cookie=f"other=x; {name}={good}").status == 200
+    for other in ("__session", name.upper(), f"x{name}", f"{name}2"):
+        refused = page.ask("POST", KEYS, cookie=f"{other}={good}", sent={"name": "k"})
+        assert (refused.status, refused.code) == (401, "SESSION_REQUIRED")
+    both = [f"{name}={one}; {name}={two}" for one, two in ((good, good), (good, "x"), ("", good))]
+    # A server that joins two headers does so by a comma.
+    for cookie in (*both, f"{name}={good},{name}={good}"):
+        refused = page.ask("GET", KEYS, cookie=cookie)
+        assert (refused.status, refused.code) == (401, "SESSION_INVALID")
+        assert refused.headers["www-authenticate"] == "Bearer"
 
 
 @FRAMEWORKS
