@@ -225,17 +225,10 @@ async def test_every_flow_of_accounts(aviary: Aviary) -> None:
             answer = await aviary.ask("GET", where, session=aviary.cookie, query=query)
             assert answer.status == 400
     for path in ("bot-register", "bot-sign-in", "claim"):
-        for session in (None, aviary.agent, aviary.cookie):
+        for session in (None, aviary.agent):  # A person's: see the test of K11 below.
             for value in (*aviary.keys, aviary.agent, aviary.cookie):
-                for wrong in (
-                    {"dashboard_token": f"{value}x"},
-                    {"billing_email": value, "agent_name": value, "account_type": value},
-                    {"organizationId": value},
-                    {value: value},
-                    [value],
-                ):
-                    where = f"{AUTH}/{path}"
-                    await aviary.ask("POST", where, session=session, json_body=wrong)
+                body_of = {"dashboard_token": f"{value}x", "organizationId": value, value: value}
+                await aviary.ask("POST", f"{AUTH}/{path}", session=session, json_body=body_of)
         await aviary.ask("GET", f"{AUTH}/{path}/{made['dashboard_token']}")
     aviary.store.failing = True
     for path in ("bot-register", "bot-sign-in", "claim"):

@@ -1,4 +1,7 @@
-"""The Flask adapter, inside applications of every build."""
+"""What the Flask adapter does itself, inside applications of every build.
+
+tests/web/test_protect.py holds what is alike on every framework.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,13 @@ from typing import Any
 
 import pytest
 from flask import Blueprint, Flask, g, request
-from flask.testing import FlaskClient
 from flask.views import MethodView
 from flask_cors import CORS
 from werkzeug.middleware.dispatcher import DispatcherMiddleware
 from werkzeug.serving import make_server
 from werkzeug.test import Client, TestResponse
 
-from lockgate import ConfigurationError, Gate, MemoryStore, Rule, run
+from lockgate import ConfigurationError, Gate, Rule, run
 from lockgate.errors import NotFound
 from lockgate.flask import audit, protect, requires
 from lockgate.flask import operations as operations_of
@@ -50,14 +52,8 @@ def create_app(gate: Gate, *, routes_first: bool = False, **options: Any) -> Fla
     app.testing = True
     if not routes_first:
         protect(app, gate, **options)
-
-    @app.get("/health")
-    def health() -> str:
-        return "ok"
-
-    @app.get("/whoami")
-    def whoami() -> str:
-        return f"{g.principal.organization}"
+    app.add_url_rule("/health", view_func=lambda: "ok", endpoint="health")
+    app.add_url_rule("/whoami", view_func=lambda: g.principal.organization, endpoint="whoami")
 
     @app.get("/jobs/<int:number>")
     @requires("jobs:read")
@@ -88,48 +84,31 @@ def code(answer: TestResponse) -> str:
     return f"{answer.status_code} {body['code']}"
 
 
-@pytest.fixture(params=[False, True], ids=["init-first", "routes-first"])
-def client(request: pytest.FixtureRequest, gate: Gate) -> FlaskClient:
-    app = create_app(gate, routes_first=request.param, public=["GET /health"])
-    return app.test_client()
-
-
-def test_the_application_is_closed(client: FlaskClient) -> None:
+@pytest.mark.parametrize("routes_first", [False, True])
+def test_views_before_and_after_protect_are_closed_and_know_their_caller(
+    gate: Gate, routes_first: bool
+) -> None:
+    rules: Any = {"GET /gone": "jobs:read"}
+    app = create_app(gate, routes_first=routes_first, public=["GET /health"], rules=rules)
+    client = app.test_client()
     assert client.get("/health").text == "ok"
     for path in ("/whoami", "/jobs/1", "/nowhere"):
         assert code(client.get(path)) == "401 MISSING_AUTH"
-
-
-def test_views_know_the_caller(client: FlaskClient, gate: Gate) -> None:
-    answer = client.get("/whoami", headers=bearer(gate))
-    assert answer.text == "org_1"
-    assert answer.headers["X-RateLimit-Remaining"] == "9"
-
-
-def test_the_decorator_names_scope_and_cost(client: FlaskClient, gate: Gate) -> None:
-    reader = bearer(gate, "jobs:read")
+    key, reader = bearer(gate), bearer(gate, "jobs:read")
+    answer = client.get("/whoami", headers=key)
+    assert (answer.text, answer.headers["X-RateLimit-Remaining"]) == ("org_1", "9")
     assert client.get("/jobs/7", headers=reader).json == {"job": 7}
-    assert code(client.post("/jobs", headers=reader)) == "403 INSUFFICIENT_SCOPE"
-    started = client.post("/jobs", headers=bearer(gate))
-    assert (started.status_code, started.headers["X-RateLimit-Remaining"]) == (202, "1")
-    refused = client.post("/jobs", headers=bearer(gate))
-    assert code(refused) == "429 RATE_LIMIT_EXCEEDED"
-
-
-def test_refusals_of_the_views_have_the_error_form_D50(client: FlaskClient, gate: Gate) -> None:
-    key = bearer(gate)
     assert code(client.get("/missing", headers=key)) == "404 NOT_FOUND"
     assert client.get("/nowhere", headers=key).mimetype == "text/html"
-
-
-def test_the_errors_of_the_router_take_the_error_form_where_asked_D50(gate: Gate) -> None:
-    app = Flask("service")
-    app.add_url_rule("/whoami", view_func=lambda: "", endpoint="whoami")
-    client, key = protect(app, gate, errors="lockgate").test_client(), bearer(gate)
-    assert code(client.get("/nowhere", headers=key)) == "404 NOT_FOUND"
-    wrong = client.put("/whoami", headers=key)
-    assert code(wrong) == "405 METHOD_NOT_ALLOWED"
-    assert wrong.headers["Allow"] == "GET, HEAD, OPTIONS"
+    assert code(client.post("/jobs", headers=reader)) == "403 INSUFFICIENT_SCOPE"
+    assert code(client.post("/jobs", headers=key)) == "429 RATE_LIMIT_EXCEEDED"
+    report = audit(app)
+    named = {f"{route.method} {route.path}": route.rule for route in report.routes if route.named}
+    assert named["GET /jobs/{number}"] == Rule("jobs:read")
+    assert named["POST /jobs"] == Rule("jobs:write", cost=4)
+    assert named[f"DELETE {KEYS}/{{id}}"].own
+    assert [route.path for route in report.unguarded] == ["/health"]
+    assert any("GET /gone" in problem for problem in report.problems)
 
 
 def test_a_handler_for_all_exceptions_does_not_replace_refusals(gate: Gate) -> None:
@@ -154,18 +133,6 @@ def test_a_handler_for_all_exceptions_does_not_replace_refusals(gate: Gate) -> N
     assert code(client.get(f"{KEYS}/x", headers=bearer(gate))) == "404 NOT_FOUND"
     crash = client.get("/inner", headers=bearer(gate))
     assert (crash.text, crash.headers["X-RateLimit-Remaining"]) == ("swallowed", "6")
-
-
-def test_a_crash_carries_the_rate_headers(gate: Gate) -> None:
-    app = Flask("service")
-    protect(app, gate)
-
-    @app.get("/crash")
-    def crash() -> str:
-        raise ArithmeticError
-
-    answer = app.test_client().get("/crash", headers=bearer(gate))
-    assert (answer.status_code, answer.headers["X-RateLimit-Remaining"]) == (500, "9")
 
 
 def test_async_views_and_class_views(gate: Gate) -> None:
@@ -198,93 +165,9 @@ def test_async_views_and_class_views(gate: Gate) -> None:
     assert client.get("/files/a/b", headers=bearer(gate)).text == "a/b"
 
 
-def test_streams_are_not_read_ahead(gate: Gate) -> None:
-    app = Flask("service")
-    protect(app, gate)
-    made: list[int] = []
-
-    @app.get("/stream")
-    def stream() -> Any:
-        def parts() -> Any:
-            for number in range(3):
-                made.append(number)
-                yield str(number)
-
-        return parts()
-
-    answer = app.test_client().get("/stream", headers=bearer(gate), buffered=False)
-    body = answer.iter_encoded()
-    assert (next(iter(body)), made) == (b"0", [0])
-    answer.close()
-
-
 def test_shadow_mode_admits_to_views_with_a_decorator(gate: Gate) -> None:
     client = create_app(gate, shadow="all").test_client()
     assert client.get("/jobs/1").json == {"job": 1}
-
-
-# --- what does not fit together -----------------------------------------------------------
-
-
-def test_a_decorated_view_without_a_gate_is_closed() -> None:
-    app = Flask("service")
-    app.testing = True
-
-    app.add_url_rule("/jobs", view_func=jobs)
-    with pytest.raises(ConfigurationError, match=r"call protect\(app, gate\)"):
-        app.test_client().get("/jobs")
-
-
-def test_rules_that_contradict_the_views(gate: Gate) -> None:
-    app = protect(Flask("service"), gate, public=["GET /jobs"])
-    app.add_url_rule("/jobs", view_func=jobs)
-    with pytest.raises(ConfigurationError, match="GET /jobs"):
-        audit(app)
-
-
-def test_a_strict_application_logs_its_routes_once_and_again_if_others_were_added(
-    gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    def tables() -> int:
-        return sum("routes and what they require" in r.getMessage() for r in caplog.records)
-
-    def made() -> Flask:
-        app = Flask("service", static_folder=None)
-        app.add_url_rule("/jobs", view_func=jobs)
-        return protect(app, gate, strict=True)
-
-    with caplog.at_level("INFO", "lockgate"):
-        app = made()
-        app.test_client().get("/jobs")
-        assert tables() == 1
-        later = made()
-        later.add_url_rule("/more", "more", view_func=jobs)
-        later.test_client().get("/jobs")
-        assert tables() == 3
-
-
-def test_a_rule_with_an_unknown_scope_is_an_error_at_construction(gate: Gate) -> None:
-    with pytest.raises(ConfigurationError, match="jobs:fly"):
-        protect(Flask("service"), gate, rules={"GET /jobs": "jobs:fly"})
-
-
-def test_a_store_that_needs_an_event_loop() -> None:
-    class Looped(MemoryStore):
-        io = "async"
-
-    with pytest.raises(ConfigurationError, match="Looped"):
-        protect(Flask("service"), Gate(Looped(), brand="acme"))
-
-
-def test_the_audit_reads_decorators_and_rules(gate: Gate) -> None:
-    rules = {"GET /gone": "jobs:read"}
-    report = audit(create_app(gate, public=["GET /health"], rules=rules))
-    named = {f"{route.method} {route.path}": route.rule for route in report.routes if route.named}
-    assert named["GET /jobs/{number}"] == Rule("jobs:read")
-    assert named["POST /jobs"] == Rule("jobs:write", cost=4)
-    assert named[f"DELETE {KEYS}/{{id}}"].own
-    assert [route.path for route in report.unguarded] == ["/health"]
-    assert any("GET /gone" in problem for problem in report.problems)
 
 
 @pytest.mark.parametrize("asked", [{"cost": 2}, {"slot": True}], ids=["cost", "slot"])
@@ -321,47 +204,7 @@ def test_a_decorator_that_hides_a_cost_or_a_slot_is_an_error(gate: Gate, asked: 
 # --- lockgate's own operations ------------------------------------------------------------
 
 
-@pytest.fixture(params=[True, False], ids=["guarded", "alone"])
-def operations(request: pytest.FixtureRequest, gate: Gate) -> FlaskClient:
-    app = Flask("service")
-    if request.param:
-        protect(app, gate)
-    else:
-        app.register_blueprint(operations_of(gate))
-    return app.test_client()
-
-
-def test_the_operations_create_list_and_refuse(operations: FlaskClient, gate: Gate) -> None:
-    cookie = sessions.issue(Session("org_1", "ada"))
-    operations.set_cookie("__session", cookie)
-    made = operations.post(KEYS, json={"name": "made"})
-    assert made.status_code == 201
-    assert made.headers["Cache-Control"] == "no-store"
-    body: Any = made.json
-    operations.delete_cookie("__session")
-    key = {"Authorization": f"Bearer {body['key']}"}
-    assert operations.get("/api/v1/account/rate-limits", headers=key).status_code == 200
-    head = operations.head(KEYS, headers=key)
-    assert (head.status_code, head.data) == (200, b"")
-    wrong = operations.patch(KEYS, headers=key)
-    assert code(wrong) == "405 METHOD_NOT_ALLOWED"
-    assert wrong.headers["Allow"] == "GET, HEAD, POST"
-    assert operations.delete(f"{KEYS}/{body['id']}", headers=key).status_code == 200
-    assert code(operations.get(KEYS, headers=key)) == "401 KEY_REVOKED"
-
-
-def test_operations_refuse_requests_without_a_gate_in_front(operations: FlaskClient) -> None:
-    assert code(operations.get(KEYS)) == "401 MISSING_AUTH"
-    assert code(operations.post(KEYS, json={"name": "x"})) == "401 SESSION_REQUIRED"
-    assert int(operations.get(KEYS).headers["X-RateLimit-Limit"]) == 1000
-
-
-def test_operations_need_a_session_verifier() -> None:
-    with pytest.raises(ConfigurationError, match="session verifier"):
-        operations_of(Gate("memory://", brand="acme"))
-
-
-def test_a_blueprint_with_another_prefix_is_refused(gate: Gate) -> None:
+def test_the_blueprint_of_the_operations_takes_no_other_prefix(gate: Gate) -> None:
     with pytest.raises(ConfigurationError, match="gate's prefix"):
         Flask("service").register_blueprint(operations_of(gate), url_prefix="/x")
 

@@ -90,19 +90,24 @@ def test_fastapi_keeps_front_ends_where_the_audit_looks_for_them(tmp_path: Path)
     app.include_router(router)
     (layer,) = (route for route in app.routes if hasattr(route, "effective_candidates"))
     name = "_effective_low_priority_routes_version"
-    assert hasattr(layer, name), (
-        "FastAPI caches front ends otherwise: change web/starlette_routes.py"
-    )
+    assert hasattr(layer, name), "FastAPI caches front ends otherwise: change starlette_routes.py"
 
 
-def test_mcp_servers_keep_their_parts_where_the_audit_looks_for_them() -> None:
-    server = MCPServer("tools")
+def test_other_packages_keep_their_private_names() -> None:
+    server, fast = MCPServer("tools"), FastMCP("tools")
     for name in ("_tool_manager", "_resource_manager", "_prompt_manager"):
         assert hasattr(server, name), "The SDK keeps it elsewhere: change web/mcp_servers.py"
-    fast = FastMCP("tools")
     assert hasattr(fast, "_mcp_server"), "FastMCP's server is elsewhere: change web/mcp_servers.py"
     components = getattr(fast.local_provider, "_components", None)
     assert components == {}, "FastMCP keeps components elsewhere: change web/mcp_servers.py"
+    connection = pymysql.Connection(defer_connect=True)
+    assert hasattr(connection, "_sock"), "PyMySQL's socket is elsewhere: change raw_connections.py"
+    lock = threading.Lock()
+    lock.acquire()
+    reset = getattr(lock, "_at_fork_reinit", None)
+    assert reset, "Python resets locks otherwise: change stores/runtime/process_hooks.py"
+    reset()
+    assert not lock.locked()
 
 
 def test_django_keeps_a_body_that_was_read() -> None:
@@ -113,18 +118,3 @@ def test_django_keeps_a_body_that_was_read() -> None:
     assert not hasattr(request, "_body")
     assert request.body == b"x"
     assert hasattr(request, "_body"), "Django keeps a body elsewhere: change _operate in django.py"
-
-
-def test_pymysql_keeps_its_socket_where_hung_calls_are_ended() -> None:
-    connection = pymysql.Connection(defer_connect=True)
-    message = "PyMySQL keeps its socket elsewhere: change stores/sql/raw_connections.py"
-    assert hasattr(connection, "_sock"), message
-
-
-def test_a_lock_can_be_freed_in_a_forked_child() -> None:
-    lock = threading.Lock()
-    lock.acquire()
-    reset = getattr(lock, "_at_fork_reinit", None)
-    assert reset, "Python resets locks otherwise: change stores/runtime/process_hooks.py"
-    reset()
-    assert not lock.locked()

@@ -1,6 +1,7 @@
 """What the Starlette adapter does itself: operations as routes, decorators, error bodies.
 
-tests/web holds what the guard decides, tests/web/test_protect.py what is alike on every framework.
+tests/web holds what the guard decides, tests/web/test_protect.py what is alike on every framework,
+test_operations_alone.py the operations without a middleware.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from lockgate.web.shadow import Shadow
 from .web.driving import Answer, Bench, Line, ask, http_scope, websocket_scope
 
 KEYS = "/api/v1/api-keys"
-STATUS = "/api/v1/account/rate-limits"
 EVIL = [("origin", "https://evil.example")]
 
 
@@ -48,15 +48,6 @@ def raising(error: Exception) -> Any:
         raise error
 
     return endpoint
-
-
-def bare(bench: Bench) -> ASGIApp:
-    """The operations with no middleware in front."""
-    return Starlette(routes=[*operations(bench.gate)], exception_handlers=error_handlers)
-
-
-def mounted(bench: Bench) -> ASGIApp:
-    return Starlette(routes=[Mount("/v2", routes=operations(bench.gate))])
 
 
 def behind(
@@ -75,53 +66,11 @@ def bench() -> Bench:
     return Bench()
 
 
-# --- the operations, with and without a middleware in front ----------------------------------
+# --- the operations behind a middleware ------------------------------------------------------
 
 
-@pytest.mark.parametrize(("build", "prefix"), [(bare, ""), (guarded, ""), (mounted, "/v2")])
-async def test_the_operations_are_guarded_with_and_without_a_middleware(
-    bench: Bench, build: Any, prefix: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    app, session, keys = build(bench), bench.session(), f"{prefix}{KEYS}"
-    for method, path, code in (
-        ("GET", keys, "MISSING_AUTH"),
-        ("POST", keys, "SESSION_REQUIRED"),
-        ("GET", f"{keys}/x", "MISSING_AUTH"),
-        ("DELETE", f"{keys}/x", "MISSING_AUTH"),
-        ("GET", f"{prefix}{STATUS}", "MISSING_AUTH"),
-        ("PUT", keys, "MISSING_AUTH"),
-    ):
-        answer = await ask(app, method, path)
-        assert (answer.status, answer.code, len(answer.rate)) == (401, code, 3)
-    foreign = await ask(app, "POST", keys, session=session, headers=EVIL, json_body={"name": "x"})
-    assert (foreign.status, foreign.code) == (403, "CROSS_SITE_REQUEST")
-    assert bench.used() == 0
-    created = await ask(app, "POST", keys, session=session, json_body={"name": "mine"})
-    assert (created.status, created.rate[:2]) == (201, (1000, 999))
-    assert created.one("cache-control") == "no-store"
-    key, id = created.json()["key"], created.json()["id"]
-    listed = await ask(app, "GET", keys, key=key)
-    assert [entry["id"] for entry in listed.json()["data"]] == [id]
-    assert listed.rate[1] == 998
-    detail = (await ask(app, "GET", f"{keys}/{id.upper()}", session=session)).json()["data"]
-    assert (detail["organizationId"], detail["requestCount"]) == ("org_1", 1)
-    poor = bench.key("models:read")
-    assert (await ask(app, "DELETE", f"{keys}/{id}", key=poor)).code == "INSUFFICIENT_SCOPE"
-    assert (await ask(app, "POST", keys, key=key, json_body={})).code == "SESSION_REQUIRED"
-    for method, path, allow in (("PUT", keys, "GET, HEAD, POST"), ("PATCH", f"{keys}/x", None)):
-        wrong = await ask(app, method, path, key=key)
-        assert (wrong.status, wrong.one("allow")) == (405, allow or "DELETE, GET, HEAD")
-    assert (await ask(app, "DELETE", f"{keys}/{id}", key=key)).json()["success"] is True
-    assert (await ask(app, "GET", keys, key=key)).code == "KEY_REVOKED"
-    # The gates of the operations know their one route, so no audit is missing.
-    assert not [r for r in caplog.records if r.name == "lockgate" and "audit" in r.getMessage()]
-
-
-def test_the_operations_need_sessions_and_their_rules_are_lockgates_own(bench: Bench) -> None:
-    without = Gate(brand="acme")
-    with pytest.raises(ConfigurationError, match=r"sessions=SignedCookie"):
-        operations(without)
-    GateMiddleware(Starlette(), without, {f"GET {KEYS}": "jobs:read"})
+def test_the_rules_of_the_operations_are_lockgates_own(bench: Bench) -> None:
+    GateMiddleware(Starlette(), Gate(brand="acme"), {f"GET {KEYS}": "jobs:read"})
     for path in (KEYS, f"{KEYS}/{{key}}"):
         with pytest.raises(ConfigurationError, match="api-keys"):
             GateMiddleware(Starlette(), bench.gate, {f"GET {path}": PUBLIC})
