@@ -8,8 +8,10 @@ import runpy
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-from typing import Any
+from itertools import count
+from tempfile import TemporaryDirectory
+from time import sleep
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -19,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from lockgate import run
+from lockgate import Gate, run
 from tests.patience import SECONDS, until
 from tests.web import serving
 
@@ -28,6 +30,7 @@ from .test_servers import EXAMPLES, Running, served
 
 PATH = "/v1/chat/completions"
 FAILURES = {"fail": 500, "refuse": 400}
+_numbers = count()
 
 
 class Upstream:
@@ -63,7 +66,7 @@ class Upstream:
 
 
 class Proxy:
-    """The served example, asked with the key of ``org_1`` unless another one is given."""
+    """The served example, asked with the key of a plan ``pro`` unless another one is given."""
 
     def __init__(self, running: Running, upstream: Upstream, key: str, mini: str) -> None:
         self.upstream = upstream
@@ -78,15 +81,21 @@ class Proxy:
 
     def used(self, key: str | None = None) -> dict[str, tuple[int, int]]:
         """Return the units used, and those held, of the limits that have any."""
-        rows = self.client.get(
-            "/v1/usage", headers={"Authorization": f"Bearer {key or self.key}"}
-        ).json()
-        found = {row["name"]: (row["used"] - row["held"], row["held"]) for row in rows}
+        headers = {"Authorization": f"Bearer {key or self.key}"}
+        while (answer := self.client.get("/v1/usage", headers=headers)).status_code == 503:
+            sleep(0.2)  # A busy machine holds up the file of the store.
+        assert answer.status_code == 200, answer.text
+        found = {row["name"]: (row["used"] - row["held"], row["held"]) for row in answer.json()}
         return {name: pair for name, pair in found.items() if any(pair)}
 
     def settled(self, key: str | None = None) -> dict[str, int]:
         """Wait until no units are held, and return those used."""
-        until(lambda: not any(held for _, held in self.used(key).values()))
+
+        def is_settled() -> bool:
+            sleep(0.2)  # Each look is a request of the minute.
+            return not any(held for _, held in self.used(key).values())
+
+        until(is_settled)
         return {name: used for name, (used, _) in self.used(key).items()}
 
     def leaving(self, prompt: str, **fields: Any) -> socket.socket:
@@ -125,20 +134,42 @@ def error_of(answer: httpx.Response) -> dict[str, Any]:
     return error
 
 
-@pytest.fixture
-def proxy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db?mode=rwc")
-    monkeypatch.setenv("LOCKGATE_PEPPER", SECRETS["LOCKGATE_PEPPER"])
-    gate = runpy.run_path(str(EXAMPLES / "llm_proxy.py"))["gate"]
-    run(gate.organizations.place("org_1", "pro"))
-    key = run(gate.keys.create("org_1", "all", scopes=["chat:*"])).text
-    mini = run(gate.keys.create("org_2", "mini", scopes=["chat:gpt-4-1-mini"])).text
-    run(gate.close())
+class Service(NamedTuple):
+    """The served example, for all tests, which have organizations of their own."""
+
+    gate: Gate
+    running: Running
+    upstream: Upstream
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
     upstream = Upstream()
-    with serving.served(upstream.app) as (host, port):
-        monkeypatch.setenv("LLM_URL", f"http://{host}:{port}")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        TemporaryDirectory() as folder,
+        serving.served(upstream.app) as (host, port),
+    ):
+        patch.setenv("LOCKGATE_STORE", f"sqlite:///{folder}/keys.db?mode=rwc")
+        patch.setenv("LOCKGATE_PEPPER", SECRETS["LOCKGATE_PEPPER"])
+        patch.setenv("LLM_URL", f"http://{host}:{port}")
+        gate = runpy.run_path(str(EXAMPLES / "llm_proxy.py"))["gate"]
+        run(gate.ready())
         with served("uvicorn-h11", "llm_proxy:app") as running:
-            yield Proxy(running, upstream, key, mini)
+            yield Service(gate, running, upstream)
+        run(gate.close())
+
+
+@pytest.fixture
+def proxy(service: Service) -> Proxy:
+    gate, running, upstream = service
+    upstream.waits.clear()
+    upstream.goes_on.clear()
+    number = next(_numbers)
+    run(gate.organizations.place(f"pro {number}", "pro"))
+    key = run(gate.keys.create(f"pro {number}", "all", scopes=["chat:*"])).text
+    mini = run(gate.keys.create(f"mini {number}", "mini", scopes=["chat:gpt-4-1-mini"])).text
+    return Proxy(running, upstream, key, mini)
 
 
 def test_each_answer_is_metered_and_what_does_not_fit_is_refused(proxy: Proxy) -> None:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import tempfile
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from lockgate import Store, run
 from lockgate.core.ledger import Hit, Peek
 from lockgate.stores.key_value import RecordStore
 from lockgate.testing.processes import Reopen
-from lockgate.testing.suite import SharedStoreSuite
 from tests.stores.making import BOOK, NOW
 
-SOURCE = Path(__file__).parents[2] / "examples" / "own_store.py"
+from .kit import ExampleSuite, lines_of, module_of
 
 
 def example() -> Any:
-    spec = importlib.util.spec_from_file_location("own_store", SOURCE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return module_of("own_store")
 
 
 def reopened(path: str) -> Store:
@@ -36,21 +25,9 @@ def reopened(path: str) -> Store:
     return store
 
 
-@pytest.fixture(scope="class", autouse=True)
-def folder(request: pytest.FixtureRequest) -> Any:
-    with tempfile.TemporaryDirectory() as name:
-        if request.cls is not None:
-            request.cls.folder = name
-        yield name
-
-
-class TestOwnStore(SharedStoreSuite):
-    folder: str
-    one_walk_in = 4
-    numbers = count()
-
+class TestOwnStore(ExampleSuite):
     def make_store(self) -> Store:
-        return reopened(f"{self.folder}/{next(self.numbers)}.db")
+        return reopened(self.path())
 
     def reopen(self, store: Store) -> Reopen:
         assert isinstance(store, RecordStore)
@@ -64,11 +41,10 @@ class TestOwnStore(SharedStoreSuite):
         return len(run(store.records.names("org:")))
 
 
-def test_the_store_of_the_guide_has_under_100_lines() -> None:
-    assert len(inspect.getsource(example()).splitlines()) < 100
-
-
-def test_the_store_of_the_guide_keeps_its_counts_over_a_restart(tmp_path: Path) -> None:
+def test_the_store_of_the_guide_is_short_and_keeps_its_counts_over_a_restart(
+    tmp_path: Path,
+) -> None:
+    assert lines_of("own_store") < 100
     path = str(tmp_path / "own.db")
     first = reopened(path)
     run(first.charge("org_1", Hit(BOOK.default.windows, 3), NOW))

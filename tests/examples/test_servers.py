@@ -137,12 +137,10 @@ def served(
     ("server", "app"),
     [
         ("uvicorn-h11", "starlette_service:app"),
-        ("uvicorn-httptools", "starlette_service:app"),
         ("hypercorn", "starlette_service:app"),
         ("granian-asgi", "starlette_service:app"),
         ("uvicorn-httptools", "fastapi_service:app"),
         ("waitress", "flask_service:app"),
-        ("gunicorn", "flask_service:app"),
         ("granian-wsgi", "flask_service:app"),
         ("gunicorn", "django_service:wsgi"),
         ("uvicorn-httptools", "django_service:asgi"),
@@ -158,14 +156,7 @@ def test_an_example_serves_and_guards_its_routes(server: str, app: str) -> None:
         health = client.get("/health")
         assert (health.status_code, health.json()) == (200, {"status": "ok"})
         assert int(health.headers["x-ratelimit-limit"]) == 1000
-        for path in (
-            "/models",
-            "/nowhere",
-            "/models/",
-            "//models",
-            "/health%2f",
-            "/x/%2e%2e/health",
-        ):
+        for path in CLOSED:
             refused = client.get(path)
             assert refused.status_code == 401, path
             assert refused.json()["code"] == "MISSING_AUTH"
