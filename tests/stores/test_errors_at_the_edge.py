@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 from sqlalchemy import delete, update
 
-from lockgate import Event, Gate, Limit, Plan, PlanBook, run
+from lockgate import Event, Gate, Plan, PlanBook, run
 from lockgate.core.budgets import SLOTS
-from lockgate.core.ledger import Hit
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
@@ -30,7 +28,7 @@ from tests.testing.test_records import Counted
 
 from .making import draft
 from .redis.backends import opened, server, stop_servers
-from .sql.backends import BACKENDS
+from .sql.backends import BACKENDS, driver_of
 
 BOOK = PlanBook([Plan("open", 1_000_000, None, None, 8)], custom=(), default="open")
 UNHURRIED = 20.0
@@ -289,55 +287,13 @@ def test_a_database_s_failure_is_a_store_error_that_names_its_cause_r11(kind: st
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "postgresql+asyncpg", "mysql+asyncmy"])
 async def test_a_value_that_a_column_cannot_hold_is_no_outage_g7(driver: str) -> None:
-    backend = BACKENDS[driver.partition("+")[0]]
-    tables = backend.take()
-    url = backend.admin.url.set(drivername=driver).render_as_string(hide_password=False)
-    store = SqlStore(url, prefix=tables.prefix)
+    backend = driver_of(driver)
+    store = backend.open(backend.by(driver))
     with pytest.raises(Exception, match=r"(?i)too long") as failed:
         await store.put_organization(Organization(GOOD, "p" * 65))
     assert is_driver_error(failed.value, store._engines.dialect)
     assert not is_outage(failed.value) and not counts_for_breaker(failed.value)
     await store.close()
-    backend.give(tables)
-
-
-def test_a_limit_that_outgrows_its_column_refuses_its_own_requests_only_g7() -> None:
-    """It opened the breaker, and then each key got 503."""
-    exact = Limit("exact", "100000/day", resolution=None)
-    plans = [BOOK.default, Plan("exact", None, None, None, None, limits=(exact,))]
-    backend = BACKENDS["mysql"]
-    store = backend.open()
-    service = Service(store, PlanBook(plans, custom=(), default="open"))
-    run(service.gate.organizations.place(BAD, "exact"))
-    column = f"ALTER TABLE {store.tables.limits.name} MODIFY cells {{}} NOT NULL"
-    try:
-        with backend.admin.begin() as connection:
-            connection.exec_driver_sql(column.format("TINYBLOB"))
-        while service.status(BAD) == 200:
-            pass
-        for _ in range(ASKED):
-            assert service.status(BAD) == 503
-            assert service.status(GOOD) == 200
-        assert service.told == [Event("internal_error", {"error": "DataError"})] * (ASKED + 1)
-    finally:
-        with backend.admin.begin() as connection:
-            connection.exec_driver_sql(column.format("MEDIUMBLOB"))
-    assert service.status(BAD) == 200
-    run(service.gate.close())
-
-
-def test_a_server_s_failure_is_a_store_error_that_names_its_cause_r11() -> None:
-    store = opened("single")
-    client: Any = redis.Redis.from_url(server("single").url())
-    client.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(StoreError) as failed:
-            run(store.charge(GOOD, Hit(BOOK.default.windows, 1)))
-    finally:
-        client.config_set("maxmemory", 0)
-    assert isinstance(failed.value.__cause__, redis.RedisError)
-    run(store.close())
-    client.close()
 
 
 class Failing(SharedRecords):

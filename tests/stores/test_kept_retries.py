@@ -21,7 +21,7 @@ from lockgate.testing.clock import HandClock
 from tests.promise_machine import PromiseMachine
 
 from .redis.backends import opened, stop_servers
-from .sql.backends import BACKENDS, close_backends
+from .sql.backends import BACKENDS
 
 T = TypeVar("T")
 
@@ -35,10 +35,9 @@ STORES: dict[str, Callable[[], Store]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def servers(shared_servers: None) -> Iterator[None]:
+def servers() -> Iterator[None]:
     yield
     stop_servers()
-    close_backends()
 
 
 class Bench:
@@ -101,16 +100,6 @@ def test_callers_are_told_seconds_of_their_own_and_find_their_units_P2(bench: Be
             bench.clock.move(50)
         assert bench.call("newcomer") > 0
         assert bench.call(name) == 0
-
-
-def test_an_organization_with_own_limits_keeps_retries_too(bench: Bench) -> None:
-    bench.key("first")
-    bench.run(bench.gate.organizations.place("org_1", "kept", rpm=1))
-    assert bench.call("first") == 0
-    assert [bench.call("a"), bench.call("b")] == [60, 60]
-    bench.clock.move(60)
-    assert bench.call("b") > 0
-    assert bench.call("a") == 0
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])

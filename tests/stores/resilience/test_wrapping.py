@@ -67,7 +67,3 @@ async def test_a_verb_that_no_deadline_bounds_reaches_the_inner_store(
     monkeypatch.setattr(inner, verb, end)
     await getattr(Noting(inner), verb)()
     assert ended == [verb]
-
-
-def test_a_wrapped_store_has_the_io_mode_of_the_inner_store() -> None:
-    assert Noting(MemoryStore()).io == "none"

@@ -29,10 +29,11 @@ def _folder() -> Path:
 
 
 def close_backends() -> None:
-    """Close the tests' engines."""
+    """Close the tests' engines. Whatever comes later has new databases."""
     for backend in BACKENDS.values():
         backend.close()
     _folders.close()
+    _folder.cache_clear()
 
 
 def database(kind: str) -> str:
@@ -122,6 +123,8 @@ class Backend:
     def close(self) -> None:
         if self._admin is not None:
             self._admin.dispose()
+        self._admin = None
+        self._idle.clear()
 
 
 async def dispose(engine: object) -> None:

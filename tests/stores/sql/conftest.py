@@ -8,14 +8,7 @@ import pytest
 
 from lockgate import run
 
-from .backends import BACKENDS, Backend, Borrowed, close_backends
-
-
-@pytest.fixture(scope="session", autouse=True)
-def backends(shared_servers: None) -> Iterator[None]:
-    """Close the tests' engines at the end, before the servers."""
-    yield
-    close_backends()
+from .backends import BACKENDS, Backend, Borrowed
 
 
 @pytest.fixture(params=list(BACKENDS))

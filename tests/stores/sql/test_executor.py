@@ -21,7 +21,7 @@ from lockgate.stores.sql import SqlStore, executor
 from lockgate.wsgi import GateMiddleware as WsgiMiddleware
 
 from ..making import BOOK, NOW, draft, draft_of, new_key, token_of
-from .backends import BACKENDS, Backend, Borrowed, await_locks, driver_of
+from .backends import BACKENDS, Backend, await_locks, driver_of
 
 WINDOWS = BOOK.default.windows
 
@@ -78,20 +78,6 @@ def test_a_driver_that_only_awaits_is_refused_without_a_loop_and_the_url_named(u
     store = SqlStore(create_async_engine(url))
     with pytest.raises(ConfigurationError, match=f"no event loop runs here.*{remedy}"):
         run(store.now())
-
-
-async def test_run_in_an_event_loop_is_an_error_that_advises_await() -> None:
-    store = BACKENDS["sqlite"].open()
-    with pytest.raises(ConfigurationError, match="waits for an event loop"):
-        run(store.now())
-    await store.close()
-
-
-async def test_one_store_serves_a_loop_and_threads(store: Borrowed) -> None:
-    await store.charge("org_1", Hit(WINDOWS, 1), NOW)
-    await asyncio.to_thread(lambda: run(store.charge("org_1", Hit(WINDOWS, 1), NOW)))
-    assert (await store.charge("org_1", Peek(WINDOWS), NOW)).used == (2, 2, 2)
-    await store.close()
 
 
 @pytest.fixture(params=["postgresql+asyncpg", "postgresql+psycopg", "mysql+asyncmy"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from psycopg.errors import CheckViolation
-from sqlalchemy import make_url, text
+from sqlalchemy import text
 
 from lockgate import run
 from lockgate.core.ledger import Hit, Peek
@@ -18,12 +18,12 @@ from lockgate.stores.sql import SqlStore
 from lockgate.stores.sql.executor import SyncExecutor
 from lockgate.stores.sql.pipelined_cursor import PipelinedCursor
 from lockgate.stores.sql.statements import Cursor
-from lockgate.stores.sql.transactions import Transactions
 
 from ..making import NOW
 from .backends import BACKENDS, Borrowed
 
 WINDOWS = Plan("free", None, None, None, None, DEFAULT_RESOLUTION).windows
+HIT = Hit(WINDOWS, 1)
 BACKEND = BACKENDS["postgresql"]
 
 
@@ -69,16 +69,12 @@ def exchanges(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return sent
 
 
-def test_a_charge_is_two_round_trips(store: SqlStore, exchanges: list[list[str]]) -> None:
-    hit(store)
-    assert exchanges == [["BEGIN", "WITH"], ["UPDATE", "COMMIT"]]
-
-
-async def test_a_batch_is_two_round_trips(exchanges: list[list[str]]) -> None:
+@pytest.mark.parametrize("charges", [1, 9])
+async def test_a_batch_is_two_round_trips(exchanges: list[list[str]], charges: int) -> None:
     store = BACKEND.open()
-    await store.charge("org_1", Hit(WINDOWS, 1), NOW)
+    await store.charge("org_1", HIT, NOW)
     exchanges.clear()
-    await asyncio.gather(*(store.charge("org_1", Hit(WINDOWS, 1), NOW) for _ in range(9)))
+    await asyncio.gather(*(store.charge("org_1", HIT, NOW) for _ in range(charges)))
     assert exchanges == [["BEGIN", "WITH"], ["UPDATE", "COMMIT"]]
     await store.close()
 
@@ -128,38 +124,6 @@ def test_a_conflict_that_the_server_tells_with_the_commit_is_tried_again(store: 
     assert used(store) == 2
 
 
-def test_prepared_statements_that_are_gone_are_not_prepared_again(store: SqlStore) -> None:
-    driver: Any = cursor_of(store).driver
-    driver.execute("DEALLOCATE ALL")
-    driver.commit()
-    hit(store)
-    assert used(store) == 2
-    renewed: Any = cursor_of(store).driver
-    assert renewed.prepare_threshold is None
-
-
-def test_statements_are_not_prepared_where_the_driver_must_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As behind a pooler that shares sessions."""
-    cursor = Transactions.cursor
-
-    def unprepared(self: Transactions, connection: Any) -> Cursor:
-        connection.connection.driver_connection.prepare_threshold = None
-        return cursor(self, connection)
-
-    monkeypatch.setattr(Transactions, "cursor", unprepared)
-    store = BACKEND.open()
-    for _ in range(7):
-        hit(store)
-    assert isinstance(cursor_of(store), PipelinedCursor)
-    driver: Any = cursor_of(store).driver
-    assert driver.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
-    driver.rollback()
-    assert used(store) == 7
-    run(store.close())
-
-
 def test_an_interrupted_exchange_takes_its_connection_with_it(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,11 +142,8 @@ def test_an_interrupted_exchange_takes_its_connection_with_it(
 
 
 def test_a_connection_with_another_encoding_has_the_drivers_cursor() -> None:
-    tables = BACKEND.take()
-    url = make_url(BACKEND.url).update_query_dict({"client_encoding": "latin1"})
-    store = SqlStore(url.render_as_string(hide_password=False), prefix=tables.prefix)
+    store = BACKEND.open(BACKEND.by(query={"client_encoding": "latin1"}))
     hit(store)
     assert type(cursor_of(store)) is Cursor
     assert used(store) == 1
     run(store.close())
-    BACKEND.give(tables)

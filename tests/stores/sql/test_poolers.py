@@ -257,10 +257,8 @@ def test_a_pooler_that_loses_prepared_statements_is_noticed_whatever_the_url_say
     with pgbouncer(shared("postgresql"), "transaction") as pooler:
         url = pooler.create(f"lost{next(_databases)}")
         migrations.upgrade(url)
-        store, made = (
-            SqlStore(with_driver(url, "postgresql+psycopg", prepare_threshold="1")),
-            new_key(),
-        )
+        prepares = with_driver(url, "postgresql+psycopg", prepare_threshold="1")
+        store, made = SqlStore(prepares), new_key()
         run(store.insert(draft_of(made), None, NOW))
         admit_again = partial(store.admit, token_of(made), 1, BOOK, NOW)
         assert run(admit_again()).verdict is Verdict.ADMITTED

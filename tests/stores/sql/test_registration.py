@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from lockgate import run
-from lockgate.core.api_keys import ApiKey
 from lockgate.stores.sql.tables import Tables
 
-from ..making import NOW, account, draft
-from .backends import BACKENDS, Backend, Borrowed
+from .backends import BACKENDS, Backend
 
 REGISTER = r"""
 import sys
@@ -94,19 +90,3 @@ def test_r1_many_killed_processes_leave_no_partial_registration(
     backend: Backend, turn: int
 ) -> None:
     killed(backend, 3 + 7 * turn)
-
-
-def test_r1_a_failure_between_account_and_key_rolls_both_back(
-    store: Borrowed, backend: Backend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: ApiKey) -> dict[str, Any]:
-        raise OSError("between the account and its key")
-
-    mine, key = account("org_1"), draft("org_1")
-    with monkeypatch.context() as patched:
-        patched.setattr("lockgate.stores.sql.commits.write_key", fail)
-        with pytest.raises(OSError, match="between"):
-            run(store.register(mine, key, NOW))
-    assert halves(backend, store.tables) == 0
-    run(store.register(mine, key, NOW))
-    assert halves(backend, store.tables) == 1

@@ -57,12 +57,6 @@ def test_a_file_is_created_for_its_user_alone_and_so_are_those_beside_it(
     assert caplog.records == []
 
 
-def test_the_upgrade_command_creates_a_private_file_too(tmp_path: Path) -> None:
-    file = tmp_path / "keys.db"
-    assert main(["db", "upgrade", "--store", f"sqlite:///{file}"]) == 0
-    assert mode(file) == 0o600
-
-
 @pytest.mark.parametrize("wide", [0o644, 0o640, 0o606])
 def test_a_file_that_others_can_open_keeps_its_mode_and_logs_a_warning(
     wide: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -80,15 +74,13 @@ def test_a_file_that_others_can_open_keeps_its_mode_and_logs_a_warning(
     assert mode(file) == wide
 
 
-def test_a_missing_folder_is_reported_by_the_store(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/nowhere/keys.db?mode=rwc")
-    with store_fails(OperationalError, "unable to open database file"):
-        run(store.insert(draft_of(new_key()), None))
-    run(store.close())
-
-
-def test_a_uri_with_a_read_only_mode_creates_no_file(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///file:{tmp_path}/keys.db?mode=ro&uri=true")
+@pytest.mark.parametrize(
+    "url", ["sqlite:///{}/nowhere/keys.db?mode=rwc", "sqlite:///file:{}/keys.db?mode=ro&uri=true"]
+)
+def test_no_file_is_created_in_a_missing_folder_or_by_a_read_only_mode(
+    url: str, tmp_path: Path
+) -> None:
+    store = SqlStore(url.format(tmp_path))
     with store_fails(OperationalError, "unable to open database file"):
         run(store.insert(draft_of(new_key()), None))
     assert list(tmp_path.iterdir()) == []
@@ -130,21 +122,13 @@ def test_a_mistyped_path_is_an_error_at_the_start_and_creates_no_file(
     assert len(lines) == 1
     assert str(file) in lines[0] and "lockgate db upgrade" in lines[0] and "?mode=rwc" in lines[0]
     assert main(["db", "upgrade", "--store", url.format(file)]) == 0
+    assert mode(file) == 0o600
     run(gate.ready())
     run(gate.close())
-
-
-def test_a_file_that_is_removed_while_a_process_runs_is_not_created_anew(tmp_path: Path) -> None:
-    file = tmp_path / "keys.db"
-    store = SqlStore(f"sqlite:///{file}?mode=rw")
-    assert main(["db", "upgrade", "--store", f"sqlite:///{file}"]) == 0
-    run(store.insert(draft_of(new_key()), None))
-    run(store.close())
     file.unlink()
-    again = SqlStore(f"sqlite:///{file}")
     with pytest.raises(OutdatedSchema, match="check the path"):
-        run(again.now())
-    assert not file.exists()
+        run(SqlStore(url.format(file)).now())
+    assert not file.exists(), "one that is removed is not created anew"
 
 
 def test_tables_are_not_put_into_a_database_of_another_application(tmp_path: Path) -> None:
@@ -157,8 +141,3 @@ def test_tables_are_not_put_into_a_database_of_another_application(tmp_path: Pat
     with sqlite3.connect(file) as connection:
         names = connection.execute("SELECT name FROM sqlite_master").fetchall()
     assert names == [("theirs",)]
-
-
-def test_a_mode_that_sqlite_files_do_not_have_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="'rwc'"):
-        SqlStore("sqlite:///keys.db?mode=ro")

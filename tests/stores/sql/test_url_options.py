@@ -96,6 +96,7 @@ def test_a_mode_of_tls_of_mysqls_own_client_is_a_context_of_its_drivers(
         ("mysql://h/d?connect_timeout=soon", "no number"),
         ("postgresql+nodriver://host/db", "not installed"),
         ("mysql+mysqldb://user:hunter2@host/db", "not installed"),
+        ("sqlite:///keys.db?mode=ro", "'rwc'"),
         ("sqlite:///", "name a file"),
         ("sqlite://", "name a file"),
         ("sqlite:///:memory:", "name a file"),
