@@ -16,7 +16,6 @@ from lockgate.core.budgets import SLOTS
 from lockgate.core.plans import Organization
 from lockgate.errors import StoreUnavailable
 from lockgate.options import StoreOptions
-from lockgate.stores.answers import StoreError
 from lockgate.stores.base import Store
 from lockgate.stores.key_value import RecordStore
 from lockgate.stores.resilience.circuit_breaker import FAILURES
@@ -26,7 +25,6 @@ from lockgate.stores.sql.codec import limit_id
 from lockgate.stores.sql.error_hints import is_driver_error
 from tests.testing.test_records import Counted
 
-from .making import draft
 from .redis.backends import opened, server, stop_servers
 from .sql.backends import BACKENDS, driver_of
 
@@ -266,23 +264,6 @@ def test_a_resolver_that_fails_is_no_outage_of_the_store_g7() -> None:
     fails = False
     assert service.status(GOOD) == 200
     run(service.gate.close())
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_database_s_failure_is_a_store_error_that_names_its_cause_r11(kind: str) -> None:
-    store = BACKENDS[kind].open()
-    with BACKENDS[kind].admin.begin() as connection:
-        store.tables.metadata.drop_all(connection, [store.tables.keys])
-    try:
-        for flow in (store.find("handle"), store.insert(draft(GOOD), None)):
-            with pytest.raises(StoreError) as failed:
-                run(flow)
-            cause = failed.value.__cause__
-            assert cause is not None and is_driver_error(cause, store._engines.dialect)
-    finally:
-        with BACKENDS[kind].admin.begin() as connection:
-            store.tables.metadata.create_all(connection, [store.tables.keys])
-        run(store.close())
 
 
 @pytest.mark.parametrize("driver", ["postgresql+psycopg", "postgresql+asyncpg", "mysql+asyncmy"])

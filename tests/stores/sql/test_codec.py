@@ -12,14 +12,11 @@ from lockgate.core.plans import Organization
 from lockgate.core.reservations import Reservation
 from lockgate.core.timestamps import SECOND
 from lockgate.stores.sql.codec import (
-    idle_day,
     read_field,
     read_id,
-    read_organization,
     read_state,
     write_field,
     write_id,
-    write_overrides,
     write_state,
 )
 
@@ -69,18 +66,3 @@ SLOT = st.builds(Reservation, ANY_TEXT, st.just(1), st.integers(), st.integers()
 def test_any_slots_are_decoded_as_they_were_encoded(slots: list[Reservation]) -> None:
     budget = Budget(held=tuple(slots))
     assert read_field(SLOTS, write_field(SLOTS, budget)) == budget
-
-
-@pytest.mark.parametrize("overrides", [(), (("rph", None), ("rpm", 7))])
-def test_an_organization_is_decoded_as_it_was_encoded(
-    overrides: tuple[tuple[str, int | None], ...],
-) -> None:
-    placed = Organization("org_1", "starter", overrides)
-    assert read_organization("org_1", "starter", write_overrides(placed)) == placed
-    assert read_organization("org_1", None, None) is None
-
-
-def test_an_idle_day_is_the_day_after_the_last_use() -> None:
-    day = 86_400 * SECOND
-    assert idle_day(day * 7) == 8
-    assert idle_day(day * 8 - 1) == 8
