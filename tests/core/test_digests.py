@@ -46,13 +46,14 @@ def test_peppers_are_a_list_of_bytes(peppers: Any) -> None:
 
 
 @given(STRONG, st.text(max_size=20), st.text(max_size=300))
-def test_a_pseudonym_is_the_standard_hmac_with_the_subkey_of_its_purpose(
+def test_a_pseudonym_is_the_standard_hmac_with_the_subkey_of_its_purpose_and_oldest_pepper(
     pepper: bytes, purpose: str, text: str
 ) -> None:
     peppers = Peppers([PEPPER, pepper])
     label = f"lockgate: pseudonym: {purpose}".encode()
     key = hmac.new(pepper, label, hashlib.sha256).digest()
     wanted = hmac.new(key, text.encode(), hashlib.sha512).hexdigest()
+    assert Peppers().pseudonym(purpose, text) == hashlib.sha512(text.encode()).hexdigest()
     assert peppers.pseudonym(purpose + "s", text) != wanted
     assert [peppers.pseudonym(purpose, text) for _ in range(2)] == [wanted] * 2
 

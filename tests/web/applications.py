@@ -76,7 +76,7 @@ def with_flask(view: View = shown, scope: str = SCOPE, cost: int = 3, **required
     @app.get("/models")
     @flask.requires(scope, cost=cost, **required)
     def models() -> dict[str, str]:
-        return run(view(g.principal))  # type: ignore[arg-type]
+        return run(view(g.principal))
 
     @app.get("/health")
     def health() -> dict[str, str]:

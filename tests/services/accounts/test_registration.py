@@ -406,7 +406,7 @@ NEWLINE = Registration(session_secrets=[SECRET], dashboard_url=f"{ORIGIN}/\r\nx"
         ({"registration": Registration(session_secrets=["short"])}, "token_urlsafe"),
     ],
 )
-def test_contradicting_settings_of_registration_are_refused(
+def test_registration_is_off_unless_configured_and_contradicting_settings_are_refused(
     fields: dict[str, Any], said: str
 ) -> None:
     whole: dict[str, Any] = {

@@ -283,31 +283,29 @@ def test_a_system_that_found_its_keys_by_their_digest() -> None:
 # --- taking in ---------------------------------------------------------------------------------
 
 
+DIGESTS = [
+    *("", "x", "sha256$$" + "0" * 128, "md5$$" + "0" * 32, "0" * 63, "$2b$12$short"),
+    *("pbkdf2_sha256$1$a$b", "$argon2id$v=19$m=65536,t=3,p=4$xx$yy", "$2b$04$" + "\u00e9" * 53),
+]
+
+
 @pytest.mark.parametrize(
     ("fields", "wrong"),
     [
-        ({"system": "nobody"}, ["system"]),
-        ({"digest": ""}, ["digest"]),
-        ({"digest": "x"}, ["digest"]),
-        ({"digest": "sha256$$" + "0" * 128}, ["digest"]),
-        ({"digest": "md5$$" + "0" * 32}, ["digest"]),
-        ({"digest": "0" * 63}, ["digest"]),
-        ({"digest": "$2b$12$short"}, ["digest"]),
-        ({"digest": "pbkdf2_sha256$1$a$b"}, ["digest"]),
-        ({"digest": "$argon2id$v=19$m=65536,t=3,p=4$xx$yy"}, ["digest"]),
-        ({"digest": "$2b$04$" + "\u00e9" * 53}, ["digest"]),
-        ({"handle": ""}, ["handle"]),
-        ({"handle": "h" * 257}, ["handle"]),
-        ({"organization": ""}, ["organization"]),
-        ({"name": "\0"}, ["name"]),
-        ({"prefix": "tok\0"}, ["prefix"]),
-        ({"prefix": "tok\ud800"}, ["prefix"]),
-        ({"handle": "abc\0"}, ["prefix"]),
-        ({"scopes": ["no:such"]}, ["scopes"]),
+        *(({"digest": digest}, ["digest"]) for digest in DIGESTS),
+        *(({"handle": handle}, ["handle"]) for handle in ("", "h" * 257)),
+        *(({"prefix": prefix}, ["prefix"]) for prefix in ("tok\0", "tok\ud800")),
+        *([({"system": "nobody"}, ["system"]), ({"organization": ""}, ["organization"])]),
+        *(
+            [
+                ({"name": "\0"}, ["name"]),
+                ({"handle": "abc\0"}, ["prefix"]),
+                ({"text": "x"}, ["text"]),
+            ]
+        ),
+        *([({"scopes": ["no:such"]}, ["scopes"]), ({"request_count": -1}, ["request_count"])]),
         ({"created_at": datetime(2099, 1, 1)}, ["created_at"]),
         ({"revoked_at": datetime(1960, 1, 1)}, ["revoked_at"]),
-        ({"request_count": -1}, ["request_count"]),
-        ({"text": "x"}, ["text"]),
         ({"name": "", "digest": "", "handle": ""}, ["digest", "handle", "name"]),
     ],
     ids=repr,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lockgate import Plan, PlanBook, run
+from lockgate import Plan, PlanBook
 from lockgate.errors import KeyNotFound
 from lockgate.services.keys import rejected_rows
 
@@ -68,15 +68,3 @@ def test_a_key_under_an_unknown_pepper_is_an_error_in_the_log_once_a_minute(
     assert len(lines) == 3
     assert "next_pepper" in lines[0] and peppers.newest in lines[0]
     assert text not in str(lines) and B.hex() not in str(lines) and B.decode() not in str(lines)
-
-
-def test_a_digest_of_a_scheme_that_no_release_here_knows_is_an_error_in_the_log() -> None:
-    bench = Bench(peppers=[A])
-    created = bench.create()
-    later = created.key.kept._replace(scheme="hmac-sha3:0a1b2c3d")
-    assert run(bench.store.rehash_if(created.key.handle, created.key.kept, later))
-    for _ in range(2):
-        bench.refuses(KeyNotFound, created.text)
-    (rejected,) = [event.fields for event in bench.told if event.name == "key_row_rejected"]
-    assert (rejected["reason"], rejected["scheme"]) == ("unknown_scheme", "hmac-sha3:0a1b2c3d")
-    assert "release" in str(rejected["remedy"])

@@ -44,11 +44,11 @@ class Service(Bench):
         return str(told[0].fields["reason"])
 
 
-def without_seal(store: MemoryStore, created: CreatedKey) -> None:
-    """Write the row as a version without seals left it."""
+def change_row(store: MemoryStore, created: CreatedKey, **fields: Any) -> None:
+    """Write other values of the digest, its scheme or the seal."""
     key = run(store.find(created.key.handle))
     assert key is not None
-    assert run(store.rehash_if(key.handle, key.kept, key.kept._replace(seal=None)))
+    assert run(store.rehash_if(key.handle, key.kept, key.kept._replace(**fields)))
 
 
 @pytest.fixture
@@ -57,11 +57,12 @@ def store() -> MemoryStore:
 
 
 @pytest.mark.parametrize(
-    ("before", "unsealed", "reason", "remedy"),
+    ("before", "changed", "reason", "remedy"),
     [
-        ((), False, "plain_digest", "accept_plain=True"),
-        ((OLD,), False, "unknown_pepper", "peppers=[...]"),
-        ((NEW,), True, "unsealed", "accept_unsealed=True"),
+        ((), {}, "plain_digest", "accept_plain=True"),
+        ((OLD,), {}, "unknown_pepper", "peppers=[...]"),
+        ((NEW,), {"seal": None}, "unsealed", "accept_unsealed=True"),
+        ((NEW,), {"scheme": "hmac-sha3:0a1b2c3d"}, "unknown_scheme", "release"),
     ],
     ids=str,
 )
@@ -69,14 +70,14 @@ def test_a_row_that_is_not_believed_is_refused_and_told_once_with_the_remedy_K1(
     store: MemoryStore,
     caplog: pytest.LogCaptureFixture,
     before: tuple[bytes, ...],
-    unsealed: bool,
+    changed: dict[str, Any],
     reason: str,
     remedy: str,
 ) -> None:
     earlier = Service(store, *before)
     created = earlier.create()
-    if unsealed:
-        without_seal(store, created)
+    if changed:
+        change_row(store, created, **changed)
     service = Service(store, NEW)
     assert service.reason(created.text) == reason
     assert remedy in str(service.told[0].fields["remedy"])
@@ -88,7 +89,9 @@ def test_a_row_that_is_not_believed_is_refused_and_told_once_with_the_remedy_K1(
         assert service.names.count("key_row_rejected") == 1
     else:
         assert created.key.id in line and "org_1" in line
-    assert run(service.gate.keys.census()).get("unsealed", 0) == unsealed
+    if reason == "unknown_scheme":
+        assert service.told[0].fields["scheme"] == changed["scheme"]
+    assert run(service.gate.keys.census()).get("unsealed", 0) == (reason == "unsealed")
 
 
 def test_a_wrong_secret_does_not_report_a_plain_row(store: MemoryStore) -> None:
@@ -139,7 +142,7 @@ def test_k9_rows_without_a_seal_are_sealed_when_they_are_used_and_by_one_call(
     service = Service(store, NEW)
     created = [service.create() for _ in range(6)]
     for one in created[:4]:
-        without_seal(store, one)
+        change_row(store, one, seal=None)
     moving = Service(store, NEW, key_options=KeyOptions(accept_unsealed=True))
     assert "accept_unsealed=True" in caplog.text
     for _ in range(2):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha512
 from typing import Any
 
 import pytest
@@ -68,17 +67,6 @@ def test_no_organization_can_have_the_owners_id_and_no_address_is_to_be_read() -
     (owner,) = owners
     assert 128 < len(owner) <= 192 and owner.isascii()
     assert "ada" not in owner
-
-
-def test_an_owners_name_is_hashed_with_the_oldest_pepper() -> None:
-    """So a list of addresses does not reveal the owner, and an added pepper keeps the counts."""
-    old, new = b"an older pepper, long enough", b"a newer pepper, long enough"
-    names = [Peppers(peppers).pseudonym("test", "192.0.2.1") for peppers in ([old], [new, old])]
-    assert names[0] == names[1]
-    others = [Peppers([new]).pseudonym("test", "192.0.2.1"), Peppers().pseudonym("test", "")]
-    others += [Peppers([old]).pseudonym(*what) for what in (("test", "192.0.2.2"), ("tes", ""))]
-    assert len({*names, *others, sha512(b"192.0.2.1").hexdigest()}) == 6
-    assert all(len(name) == 128 for name in (*names, *others))
 
 
 def test_no_quota_admits_while_the_store_fails() -> None:
