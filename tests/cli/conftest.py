@@ -8,41 +8,56 @@ from pathlib import Path
 import pytest
 
 from tests import migrated
-from tests.cli.importing import Desk, Said
-from tests.servers import RedisServer, redis_server
-
-
-@pytest.fixture(scope="module")
-def redis() -> Iterator[RedisServer]:
-    with redis_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "redis"])
-def settings(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An environment as an operator has it: a store, a brand and a pepper."""
-    if request.param == "sqlite":
-        url = migrated.sqlite(tmp_path / "keys.db")
-    elif request.param == "postgresql":
-        url = migrated.postgresql()
-    else:
-        server = request.getfixturevalue("redis")
-        url = server.url()
-        server.client().flushall()
-    monkeypatch.setenv("LOCKGATE_STORE", url)
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
-    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+from tests.cli.calling import PEPPER, Said, Service, Shell
+from tests.cli.importing import Desk
+from tests.services.shared_stores import KINDS, shared_store
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOCKGATE_STORE", f"sqlite:///{tmp_path}/keys.db?mode=rwc")
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without settings."""
+    for name in ("GATE", "STORE", "SOURCE", "BRAND", "PEPPER", "NEXT_PEPPER", "ENVIRONMENT"):
+        monkeypatch.delenv(f"LOCKGATE_{name}", raising=False)
+
+
+@pytest.fixture
+def operator(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A brand and a pepper; the store is in memory."""
+    monkeypatch.setenv("LOCKGATE_STORE", "memory://")
     monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    monkeypatch.setenv("LOCKGATE_PEPPER", "a-pepper-of-these-tests-8f2c41d0")
-    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
+    monkeypatch.setenv("LOCKGATE_PEPPER", PEPPER)
+
+
+@pytest.fixture
+def shell(operator: None, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """A shell whose environment names the settings."""
+    return Shell(capsys, monkeypatch)
+
+
+@pytest.fixture
+def sqlite(operator: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a store in SQLite, which the environment names."""
+    url = migrated.sqlite(tmp_path / "keys.db")
+    monkeypatch.setenv("LOCKGATE_STORE", url)
+    return url
+
+
+@pytest.fixture(params=KINDS)
+def url(
+    request: pytest.FixtureRequest,
+    operator: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[str]:
+    """The URL of a store of each kind, which the environment names."""
+    with shared_store(request.param, tmp_path) as found:
+        monkeypatch.setenv("LOCKGATE_STORE", found)
+        yield found
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    return Service(tmp_path, monkeypatch)
 
 
 @pytest.fixture

@@ -10,10 +10,11 @@ import click
 import pytest
 
 from lockgate import Gate, MemoryStore, run
-from lockgate.cli import main
 from lockgate.cli.main import lockgate
 from lockgate.core.credentials import without_credentials
 from lockgate.sessions import Session, SignedCookie
+
+from .calling import Shell
 
 KEY = run(Gate(MemoryStore(), brand="acme").keys.create("org_1", "ci")).text
 COOKIE = SignedCookie([token_urlsafe(32)]).issue(Session("org_1", "ada"))
@@ -56,90 +57,47 @@ def calls(secret: str) -> Iterator[list[str]]:
                     yield [*names, "a", option, f"team={secret}"]
 
 
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GATE", "STORE", "SOURCE", "NEXT_PEPPER", "ENVIRONMENT"):
-        monkeypatch.delenv(f"LOCKGATE_{name}", raising=False)
-    monkeypatch.setenv("LOCKGATE_STORE", "memory://")
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    monkeypatch.setenv("LOCKGATE_PEPPER", token_urlsafe(32))
-
-
 @pytest.mark.parametrize("kind", SECRETS)
 def test_a_credential_in_any_place_of_any_command_is_refused_and_not_repeated_K11(
-    capsys: pytest.CaptureFixture[str], kind: str
+    shell: Shell, kind: str
 ) -> None:
     text, secret = SECRETS[kind]
     tried = 0
     for arguments in calls(text):
-        code = main(arguments)
-        said = capsys.readouterr()
-        assert code == 2, arguments
-        assert "every user of this machine sees" in said.err
-        assert secret not in said.out + said.err, arguments
+        out, err = shell("", *arguments, code=2)
+        assert "every user of this machine sees" in err
+        assert secret not in out + err, arguments
         tried += 1
     assert tried > 500
 
 
-@pytest.mark.parametrize(
-    "secret",
-    [
+def test_no_usage_error_repeats_a_long_word_K11(shell: Shell) -> None:
+    """As a pepper, which has no shape of its own."""
+    for secret in (
         "5MIUaWpZTLOjQ69Vb9KjzBNe973xClsivSZtJTja2x9sInS7",
         "_8f852ae1e999b9f9a90492226137ed1a311d5ac5b84d9",
-    ],
-)
-def test_no_usage_error_repeats_a_long_word_K11(
-    capsys: pytest.CaptureFixture[str], secret: str
-) -> None:
-    """As a pepper, which has no shape of its own."""
-    for arguments in (
-        [secret],
-        [f"--{secret}"],
-        ["keys", secret],
-        ["keys", "list", "org_1", secret],
-        ["keys", "list", "org_1", "--limit", secret],
-        ["keys", "list", f"--{secret}"],
-        ["db", secret],
-        ["demo", "--port", secret],
-        ["demo", "--framework", secret],
-        ["orgs", "place", "org_1", secret],
-        ["routes", secret],
-        ["doctor", "--gate", secret],
-        ["simulate", "--plan", secret],
-        ["explain", "org_1", "--scope", secret],
-        ["orgs", "usage", "org_1", "--by", secret],
     ):
-        assert main(arguments) == 2, arguments
-        said = capsys.readouterr()
-        assert secret not in said.out + said.err, arguments
-        assert said.err
+        for command in (
+            *("SECRET", "--SECRET", "keys SECRET", "keys list org_1 SECRET", "db SECRET"),
+            *("keys list org_1 --limit SECRET", "keys list --SECRET", "demo --port SECRET"),
+            *("demo --framework SECRET", "orgs place org_1 SECRET", "routes SECRET"),
+            *("doctor --gate SECRET", "simulate --plan SECRET", "explain org_1 --scope SECRET"),
+            "orgs usage org_1 --by SECRET",
+        ):
+            out, err = shell(command.replace("SECRET", secret), code=2)
+            assert err and secret not in out + err, command
 
 
-def test_a_url_in_the_place_of_a_gate_is_not_repeated_K11(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_credential_in_the_place_of_a_gate_or_brand_is_not_repeated_K11(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("LOCKGATE_BRAND", KEY)
+        out, err = shell("doctor", code=2)
+        assert "cannot be part of a key" in err and KEY[20:] not in out + err
     monkeypatch.setenv("LOCKGATE_GATE", f"redis://:{PASSWORD}@127.0.0.1:1/0")
-    assert main(["doctor"]) == 2
-    said = capsys.readouterr()
-    assert "A URL is no gate" in said.err
-    assert PASSWORD not in said.out + said.err
-
-
-def test_a_key_in_the_place_of_the_brand_is_not_repeated_K11(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKGATE_BRAND", KEY)
-    assert main(["doctor"]) == 2
-    said = capsys.readouterr()
-    assert "cannot be part of a key" in said.err
-    assert KEY[20:] not in said.out + said.err
-
-
-def test_an_error_moves_no_cursor_of_a_terminal_K11(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments in (["keys", "\x9b2J\u202e"], ["orgs", "place", "o", "\x1b[2J"], ["\x07\u200f"]):
-        assert main(arguments) == 2
-        told = capsys.readouterr().err.replace("\n", "")
-        assert told.isprintable()
+    out, err = shell("doctor", code=2)
+    assert "A URL is no gate" in err and PASSWORD not in out + err
 
 
 @pytest.mark.parametrize(
@@ -160,11 +118,10 @@ def test_ids_prefixes_and_modules_are_no_credentials(text: str) -> None:
     assert without_credentials(text) == text
 
 
-@pytest.mark.parametrize("id", ["org\x9b2J", "org\u202egro", "org\ud800", "\U000e0041", "a\u2028b"])
-def test_json_has_escapes_for_what_a_terminal_would_obey_K11(
-    capsys: pytest.CaptureFixture[str], id: str
-) -> None:
-    assert main(["orgs", "show", id, "--json"]) == 0
-    out = capsys.readouterr().out
-    assert out.removesuffix("\n").isprintable() and out.count("\n") == 1
-    assert json.loads(out)["organization_id"] == id
+def test_a_terminal_obeys_no_character_of_an_error_or_a_document_K11(shell: Shell) -> None:
+    for arguments in (["keys", "\x9b2J\u202e"], ["orgs", "place", "o", "\x1b[2J"], ["\x07\u200f"]):
+        assert shell("", *arguments, code=2).err.replace("\n", "").isprintable()
+    for id in ("org\x9b2J", "org\u202egro", "org\ud800", "\U000e0041", "a\u2028b"):
+        out = shell("orgs show --json", id).out
+        assert out.removesuffix("\n").isprintable() and out.count("\n") == 1
+        assert json.loads(out)["organization_id"] == id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sqlite3
 from pathlib import Path
 from secrets import token_hex
@@ -10,41 +9,41 @@ from secrets import token_hex
 import pytest
 
 from lockgate import Gate, open_store, run
-from lockgate.cli import main
 from lockgate.stores.sql import schema
 from lockgate.stores.sql.engines import blocking_engine
 from lockgate.stores.sql.schema import RELEASE
 from tests.servers import shared
 
-Said = pytest.CaptureFixture[str]
+from .calling import Service, Shell
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/keys.db"
+def url(tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A database without tables, which the environment names."""
+    url = f"sqlite:///{tmp_path}/keys.db"
+    monkeypatch.setenv("LOCKGATE_STORE", url)
+    return url
 
 
-def test_upgrade_makes_the_tables_and_check_is_content(url: str, capsys: Said) -> None:
-    assert main(["db", "current", "--store", url]) == 0
-    assert main(["db", "upgrade", "--store", url]) == 0
-    assert main(["db", "upgrade", "--store", url]) == 0
-    assert main(["db", "check", "--store", url]) == 0
-    assert capsys.readouterr().out.split() == ["none", *[RELEASE.newest] * 3]
+def test_upgrade_makes_the_tables_and_check_is_content(url: str, shell: Shell) -> None:
+    told = [shell(f"db {action}").out for action in ("current", "upgrade", "upgrade", "check")]
+    assert "".join(told).split() == ["none", *[RELEASE.newest] * 3]
     store = open_store(url)
     assert run(store.list("org_1", 100)) == []
     run(store.close())
 
 
+@pytest.mark.usefixtures("url")
 def test_check_names_an_older_revision_and_the_command(
-    url: str, capsys: Said, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert main(["db", "upgrade", "--store", url, "--prefix", "keys_"]) == 0
+    shell("db upgrade --prefix keys_")
     monkeypatch.setattr(schema, "RELEASE", schema.RevisionRange("0002", "0002"))
-    assert main(["db", "check", "--store", url, "--prefix", "keys_"]) == 1
-    assert "lockgate db upgrade" in capsys.readouterr().err
-    assert main(["db", "check", "--store", url]) == 1
+    assert "lockgate db upgrade" in shell("db check --prefix keys_", code=1).err
+    shell("db check", code=1)
 
 
+@pytest.mark.usefixtures("url")
 @pytest.mark.parametrize(
     ("change", "gone"),
     [
@@ -53,26 +52,29 @@ def test_check_names_an_older_revision_and_the_command(
     ],
 )
 def test_a_check_names_a_table_or_column_that_is_gone(
-    change: str, gone: str, url: str, tmp_path: Path, capsys: Said
+    change: str, gone: str, tmp_path: Path, shell: Shell
 ) -> None:
-    assert main(["db", "upgrade", "--store", url]) == 0
-    assert main(["db", "check", "--store", url]) == 0
+    shell("db upgrade")
+    shell("db check")
     with sqlite3.connect(tmp_path / "keys.db") as database:
         database.execute(change)
-    assert main(["db", "check", "--store", url]) == 1
-    assert f"there must be {gone}: they were dropped or renamed" in capsys.readouterr().err
+    told = f"there must be {gone}: they were dropped or renamed"
+    assert told in shell("db check", code=1).err
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mysql"])
 def test_a_revision_that_was_changed_by_hand_fails_with_the_remedy(
-    kind: str, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    url: str,
+    shell: Shell,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Later upgrades would take the tables for newer ones, and leave them unchanged in silence."""
-    url = f"sqlite:///{tmp_path}/keys.db"
     if kind != "sqlite":
         url = shared(kind).create(f"renumbered_{token_hex(4)}")
-    monkeypatch.setenv("LOCKGATE_STORE", url)
-    assert main(["db", "upgrade"]) == 0
+        monkeypatch.setenv("LOCKGATE_STORE", url)
+    shell("db upgrade")
     engine = blocking_engine(url)
 
     def execute(statement: str) -> None:
@@ -80,169 +82,103 @@ def test_a_revision_that_was_changed_by_hand_fails_with_the_remedy(
             connection.exec_driver_sql(statement)
 
     execute("UPDATE lockgate_version SET version_num = '0099'")
-    capsys.readouterr()
     for action, code in (("check", 1), ("upgrade", 1), ("current", 0)):
-        assert main(["db", action]) == code
-        said = capsys.readouterr()
-        assert said.out == "0099\n"
-        assert "revision 0099, which this release does not know" in said.err
-        assert f"(of this release: '{RELEASE.newest}')" in said.err
-    assert main(["db", "check", "--json"]) == 1
-    assert '"works": false' in capsys.readouterr().out
-    execute("ALTER TABLE lockgate_keys ADD COLUMN later VARCHAR(20)")  # As a later release would.
-    assert main(["db", "check"]) == 0
-    execute("DROP TABLE lockgate_limits")
-    assert main(["db", "check"]) == 1
-    assert "lack lockgate_limits" in capsys.readouterr().err
-    engine.dispose()
-
-
-def test_doctor_and_the_log_name_a_revision_that_was_changed_by_hand(
-    url: str,
-    tmp_path: Path,
-    capsys: Said,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    assert main(["db", "upgrade", "--store", url]) == 0
-    with sqlite3.connect(tmp_path / "keys.db") as database:
-        database.execute("UPDATE lockgate_version SET version_num = '0099'")
+        out, err = shell(f"db {action}", code=code)
+        assert out == "0099\n"
+        assert "revision 0099, which this release does not know" in err
+        assert f"(of this release: '{RELEASE.newest}')" in err
+    assert shell.json("db check", code=1)["works"] is False
+    caplog.clear()
     gate = Gate(url, brand="acme")
     run(gate.ready())
     run(gate.close())
     (line,) = [record for record in caplog.records if "0099" in record.getMessage()]
     assert line.levelname == "WARNING"
-    capsys.readouterr()
-    assert main(["doctor", "--store", url]) == 1
-    assert "problem  tables" in capsys.readouterr().out
+    assert "problem  tables" in shell("doctor", code=1).out
+    execute("ALTER TABLE lockgate_keys ADD COLUMN later VARCHAR(20)")  # As a later release would.
+    shell("db check")
+    execute("DROP TABLE lockgate_limits")
+    assert "lack lockgate_limits" in shell("db check", code=1).err
+    engine.dispose()
 
 
-@pytest.mark.parametrize(("action", "code"), [("current", 0), ("check", 1)])
-@pytest.mark.parametrize("form", ["sqlite:///{}/keys.db", "sqlite:///file:{}/keys.db?uri=true"])
-def test_looking_makes_no_file(
-    action: str, code: int, form: str, tmp_path: Path, capsys: Said
+def test_looking_makes_no_file(tmp_path: Path, shell: Shell) -> None:
+    for number, form in enumerate(("sqlite:///{}", "sqlite:///file:{}?uri=true")):
+        file = tmp_path / f"keys{number}.db"
+        url = form.format(file)
+        for action, code in (("current", 0), ("check", 1)):
+            out, err = shell(f"db {action} --store", url, code=code)
+            assert not file.exists() and out == "none\n"
+            assert "no such file" in err and "lockgate db upgrade" in err
+        shell("db upgrade --store", url)
+        shell("db check --store", url)
+    nowhere = f"sqlite:///{tmp_path}/nowhere/keys.db"
+    assert "see that the folder is there" in shell("db upgrade --store", nowhere, code=3).err
+
+
+def test_a_wrong_store_is_an_error_without_its_password_K11(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = form.format(tmp_path)
-    assert main(["db", action, "--store", url]) == code
-    assert list(tmp_path.iterdir()) == []
-    said = capsys.readouterr()
-    assert said.out == "none\n"
-    assert "no such file" in said.err
-    assert "lockgate db upgrade" in said.err
-    assert main(["db", "upgrade", "--store", url]) == 0
-    assert main(["db", "check", "--store", url]) == 0
+    for arguments in (
+        "--store memory://",
+        "--store postgresql://user:hunter2@127.0.0.1:1/none",
+        "--store -",
+        "--store hunter2",
+        "--store sqlite:///x.db --prefix 'No Prefix'",
+    ):
+        err = shell(f"db check {arguments}", given="", code=2).err
+        assert err.startswith("lockgate db: ") and "hunter2" not in err
+    for driver in ("postgresql", "postgresql+asyncpg"):
+        url = f"{driver}://user:hunter2@127.0.0.1:1/none"
+        by_input = shell("db check --store -", given=url, code=3).err
+        monkeypatch.setenv("LOCKGATE_STORE", url)
+        for err in (by_input, shell("db check", code=3).err):
+            assert "hunter2" not in err
+            known = "The database refuses: no server answers there"
+            assert known in err or driver != "postgresql"
+    for action in ("upgrade", "current", "check"):
+        for dialect in ("postgresql", "mysql"):
+            away = f"{dialect}://user@127.0.0.1:1/none"
+            assert "no server answers there" in shell(f"db {action} --store", away, code=3).err
+    monkeypatch.delenv("LOCKGATE_STORE")
+    assert "LOCKGATE_STORE" in shell("db check", code=2).err
 
 
-def test_a_file_that_cannot_be_created_is_an_error_with_the_remedy(
-    tmp_path: Path, capsys: Said
-) -> None:
-    assert main(["db", "upgrade", "--store", f"sqlite:///{tmp_path}/nowhere/keys.db"]) == 3
-    assert "see that the folder is there" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--store", "memory://"],
-        ["--store", "postgresql://user:hunter2@127.0.0.1:1/none"],
-        ["--store", "-"],
-        ["--store", "hunter2"],
-        ["--store", "sqlite:///x.db", "--prefix", "No Prefix"],
-    ],
-    ids=["memory", "password", "nothing to read", "text", "prefix"],
-)
-def test_wrong_arguments_are_an_error_without_the_password(
-    arguments: list[str], capsys: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO())
-    assert main(["db", "check", *arguments]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("lockgate db: ")
-    assert "hunter2" not in said
-
-
-@pytest.mark.parametrize("driver", ["postgresql", "postgresql+asyncpg"])
-@pytest.mark.parametrize("way", ["environment", "stdin"])
-def test_a_password_comes_by_the_environment_or_standard_input_and_is_not_repeated(
-    driver: str, way: str, capsys: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = f"{driver}://user:hunter2@127.0.0.1:1/none"
-    monkeypatch.setenv("LOCKGATE_STORE", url if way == "environment" else "memory://")
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\n"))
-    assert main(["db", "check", *(["--store", "-"] if way == "stdin" else [])]) == 3
-    said = capsys.readouterr().err
-    assert "The database refuses: no server answers there" in said or driver != "postgresql"
-    assert "hunter2" not in said
-
-
-def test_without_a_store_the_message_names_the_ways_to_give_one(
-    capsys: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("LOCKGATE_STORE", raising=False)
-    assert main(["db", "check"]) == 2
-    assert "LOCKGATE_STORE" in capsys.readouterr().err
-
-
-def test_the_tables_of_a_pair_are_in_its_database(url: str, tmp_path: Path, capsys: Said) -> None:
+def test_the_tables_of_a_pair_are_in_its_database(url: str, tmp_path: Path, shell: Shell) -> None:
     pair = f"{url} redis://127.0.0.1:1"
-    assert main(["db", "check", "--store", pair]) == 1
-    assert main(["db", "upgrade", "--store", pair]) == 0
-    assert main(["db", "check", "--store", url]) == 0
+    shell("db check --store", pair, code=1)
+    shell("db upgrade --store", pair)
+    shell("db check --store", url)
     assert [file.name for file in tmp_path.iterdir()] == ["keys.db"]
-    assert main(["db", "check", "--store", f"redis://127.0.0.1:1 {url}"]) == 2
-    assert "No SQL store" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("action", ["upgrade", "current", "check"])
-@pytest.mark.parametrize("dialect", ["postgresql", "mysql"])
-def test_a_database_that_does_not_answer_is_exit_code_3(
-    action: str, dialect: str, capsys: Said
-) -> None:
-    assert main(["db", action, "--store", f"{dialect}://user@127.0.0.1:1/none"]) == 3
-    assert "no server answers there" in capsys.readouterr().err
+    assert "No SQL store" in shell("db check --store", f"redis://127.0.0.1:1 {url}", code=2).err
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "pair"])
-@pytest.mark.parametrize("by", ["environment", "file"])
 def test_the_tables_are_those_of_the_services_gate(
-    kind: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
+    kind: str, bare: None, monkeypatch: pytest.MonkeyPatch, shell: Shell, service: Service
 ) -> None:
-    module = f"service_{token_hex(4)}"  # Python loads a module of a name once.
-    target = f"sqlite:///{tmp_path}/keys.db"
+    """Named by the environment or by a file; a gate without tables is a mistake."""
+    target = f"sqlite:///{service.folder}/keys.db"
     if kind == "postgresql":
         target = shared("postgresql").create(f"db_{token_hex(4)}")
     store = f"{target} redis://127.0.0.1:1" if kind == "pair" else target
-    (tmp_path / f"{module}.py").write_text(
+    named = service.write(
         "from lockgate import Gate\n"
         "from lockgate.stores.sql import SqlStore\n"
         f"store = {store!r} if {kind == 'pair'} else SqlStore({store!r}, prefix='mine_')\n"
         "gate = Gate(store, brand='acme')\n"
+        "memory = Gate(brand='acme')\n"
     )
-    monkeypatch.chdir(tmp_path)
-    for name in ("LOCKGATE_STORE", "LOCKGATE_GATE", "LOCKGATE_BRAND"):
-        monkeypatch.delenv(name, raising=False)
-    if by == "environment":
-        monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
+    for name in ("LOCKGATE_STORE", "LOCKGATE_BRAND"):
+        monkeypatch.delenv(name)
+    if kind == "sqlite":
+        (service.folder / "lockgate.toml").write_text(f'gate = "{named}:gate"\n')
     else:
-        (tmp_path / "lockgate.toml").write_text(f'gate = "{module}:gate"\n')
-    assert main(["db", "upgrade"]) == 0
-    assert main(["db", "check"]) == 0
-    newest = capsys.readouterr().out.split()[-1]
+        monkeypatch.setenv("LOCKGATE_GATE", f"{named}:gate")
+    shell("db upgrade")
+    newest = shell("db check").out
     prefix = "lockgate_" if kind == "pair" else "mine_"
-    assert main(["db", "current", "--store", target, "--prefix", prefix]) == 0
-    assert capsys.readouterr().out.strip() == newest
-    assert main(["db", "current", "--prefix", "other_"]) == 0
-    assert capsys.readouterr().out.strip() == "none"
-
-
-def test_a_gate_without_tables_is_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Said
-) -> None:
-    module = f"service_{token_hex(4)}"
-    (tmp_path / f"{module}.py").write_text("from lockgate import Gate\ngate = Gate(brand='acme')\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
-    assert main(["db", "check"]) == 2
-    assert "not in SQL" in capsys.readouterr().err
-    assert main(["db", "check", "--gate", f"{module}:gate", "--store", "sqlite:///x.db"]) == 2
+    assert shell(f"db current --store {target} --prefix {prefix}").out == newest
+    assert shell("db current --prefix other_").out == "none\n"
+    assert "not in SQL" in shell(f"db check --gate {named}:memory", code=2).err
+    shell(f"db check --gate {named}:gate --store sqlite:///x.db", code=2)

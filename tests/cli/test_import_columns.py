@@ -13,7 +13,7 @@ from sqlalchemy import text
 from lockgate import ImportedKeyFormat, legacy
 from lockgate.cli import main
 from lockgate.stores.sql.engines import blocking_engine
-from tests.cli.importing import Desk, digest, line, micros, table, token
+from tests.cli.importing import TOKENS, Desk, digest, line, micros, table, token
 from tests.servers import shared
 
 TABLE = "rest_framework_api_key_apikey"
@@ -70,15 +70,17 @@ def test_a_column_that_the_source_does_not_have_is_an_error_before_any_import(
     assert list(desk.keys("fallback")) == ["EfGh5678"]
 
 
-@pytest.mark.parametrize("unreadable", [1, 300])
 def test_a_missing_column_is_told_also_where_unreadable_rows_come_first(
-    desk: Desk, tmp_path: Path, unreadable: int
+    desk: Desk, tmp_path: Path
 ) -> None:
     desk.formats = [legacy.drf_api_key()]
     path = tmp_path / "keys.jsonl"
-    path.write_text("{\n" * unreadable + json.dumps(drf_rows()[0]) + "\n")
-    desk.run(str(path), *DRF, "--organization-column", "team_idd", code=2)
+    for unreadable in (1, 300):
+        path.write_text("{\n" * unreadable + json.dumps(drf_rows()[0]) + "\n")
+        desk.run(str(path), *DRF, "--organization-column", "team_idd", code=2)
     assert desk.keys("fallback") == {}
+    path.write_text("key\n")
+    assert desk.run(str(path), "--organization-column", "team_id")["rows"] == 0, "it has no row"
 
 
 def test_a_json_line_may_leave_out_a_column_that_another_line_has(
@@ -92,12 +94,6 @@ def test_a_json_line_may_leave_out_a_column_that_another_line_has(
     report = desk.run(str(path), *DRF, "--organization-column", "team_id")
     assert report["imported"] == 2
     assert len(desk.keys("fallback")) == len(desk.keys("org_1")) == 1
-
-
-def test_a_source_without_rows_is_imported_with_any_column(desk: Desk, tmp_path: Path) -> None:
-    path = tmp_path / "keys.csv"
-    path.write_text("key\n")
-    assert desk.run(str(path), "--organization-column", "team_id")["rows"] == 0
 
 
 def test_a_missing_file_of_sqlite_is_named_and_not_created(desk: Desk, tmp_path: Path) -> None:
@@ -138,15 +134,20 @@ def test_columns_that_are_not_mapped_are_ignored_with_a_note(
     assert "gnored" not in capsys.readouterr().out
 
 
-def test_a_report_lists_the_first_100_ignored_columns(desk: Desk, tmp_path: Path) -> None:
-    key = {"organization": "org_1", "scopes": "*"}
+def test_a_report_lists_the_first_100_ignored_columns_and_reads_those_of_late_rows(
+    desk: Desk, tmp_path: Path
+) -> None:
     rows = [
-        {**key, "handle": f"{n:06}", "digest": digest(token(n)), f"c{n}": 1} for n in range(101)
+        {"organization": "org_1", "scopes": "*", "handle": f"{n:06}", "digest": digest(token(n))}
+        for n in range(130)
     ]
+    for n in range(101):
+        rows[n][f"c{n}"] = "1"
+    rows[-1]["ends"] = "2999-01-01"
     path = tmp_path / "keys.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    report = desk.run(str(path))
-    assert report["imported"] == 101
+    report = desk.run(str(path), "--column", "expires_at=ends")
+    assert (report["imported"], report["skipped"]) == (130, 0)
     assert report["ignored_columns"] == [f"c{n}" for n in range(100)]
 
 
@@ -190,46 +191,28 @@ def test_a_mapped_column_replaces_that_of_a_known_system(desk: Desk, tmp_path: P
     assert set(desk.keys("fallback")) == {"org_1", "EfGh5678"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--column", "name"], "write NAME=THEIRS"),
-        (["--column", "=label"], "write NAME=THEIRS"),
-        (["--column", "nam=prefix"], "use organization, name"),
-        (["--column", "name=lable"], "no column 'lable'"),
-        (["--column", "organization=team_id", "--organization-column", "prefix"], "Two columns"),
-    ],
-)
-def test_a_mapping_that_cannot_be_meant_is_an_error(
-    desk: Desk, tmp_path: Path, options: list[str], message: str
+def test_a_mapping_or_delimiter_that_cannot_be_meant_is_an_error_before_any_import(
+    desk: Desk, tmp_path: Path
 ) -> None:
     desk.formats = [legacy.drf_api_key()]
-    assert message in desk.run(source("csv", tmp_path), *DRF, *options, code=2)
+    two = "--column organization=team_id --organization-column prefix"
+    for options, message in (
+        ("--column name", "write NAME=THEIRS"),
+        ("--column =label", "write NAME=THEIRS"),
+        ("--column nam=prefix", "use organization, name"),
+        ("--column name=lable", "no column 'lable'"),
+        (two, "Two columns"),
+    ):
+        assert message in desk.run(source("csv", tmp_path), *DRF, *options.split(), code=2)
     assert desk.keys("fallback") == {}
-
-
-@pytest.mark.parametrize("sign", [":", " ", "^"])
-def test_a_delimiter_that_is_not_known_is_named_before_any_import(
-    desk: Desk, tmp_path: Path, sign: str
-) -> None:
+    desk.formats = [TOKENS]
     path = tmp_path / "keys.csv"
-    path.write_text(f"organization{sign}handle{sign}digest\norg_1{sign}000001{sign}aa\n")
-    assert "comma, a semicolon, a tab" in desk.run(str(path), code=2)
+    for sign in (":", " ", "^"):
+        path.write_text(f"organization{sign}handle{sign}digest\norg_1{sign}000001{sign}aa\n")
+        assert "comma, a semicolon, a tab" in desk.run(str(path), code=2)
     rows = table(tmp_path, line(1))
     path.write_text(Path(rows).read_text().replace(",", "|"))
     assert desk.run(str(path))["imported"] == 1
-
-
-def test_a_column_that_only_a_late_row_has_is_found(desk: Desk, tmp_path: Path) -> None:
-    rows = [
-        {"organization": "org_1", "handle": f"{n:06}", "digest": digest(token(n)), "scopes": ["*"]}
-        for n in range(130)
-    ]
-    rows[-1]["ends"] = "2999-01-01"
-    path = tmp_path / "keys.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    report = desk.run(str(path), "--column", "expires_at=ends")
-    assert (report["imported"], report["skipped"]) == (130, 0)
 
 
 def test_a_source_that_cannot_be_read_is_no_fault_of_the_store(desk: Desk, tmp_path: Path) -> None:

@@ -205,36 +205,31 @@ def test_scopes_are_never_assumed(desk: Desk, tmp_path: Path) -> None:
     assert desk.keys()["key 2"].scopes == ("jobs:read", "upload:*")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"organization": "org_1"\n{}\n', "not JSON"),
-        (b'{}\n[1]\n"text"\n', "not a JSON object"),
-        (b'{"x": "' + b"y" * (1 << 21) + b'"}\n{}\n', "characters"),
-        (b'{"organization": "org_1", "colour": 1}\n', "--scope"),
-        (b'{"organization": {"a": 1}, "scopes": 7, "revoked": "maybe"}\n', "true or false"),
-        (b"organization,name\norg_1,a,b\n", "3 values"),
-        (b"organization,name\norg_1,\xff\xfe\n", "UTF-8"),
-        (b'organization,name\n"org_1,a\n' + b"x" * 200_000 + b"\n", "CSV"),
-    ],
-)
-def test_an_unreadable_row_is_skipped(
-    desk: Desk, tmp_path: Path, content: bytes, message: str
-) -> None:
-    path = tmp_path / "keys"
-    path.write_bytes(content)
-    report = desk.run(str(path), code=1)
-    assert any(message in row["message"] for row in report["skipped_rows"])
-    assert report["imported"] == 0
+UNREADABLE = [
+    (b'{"organization": "org_1"\n{}\n', "not JSON"),
+    (b'{}\n[1]\n"text"\n', "not a JSON object"),
+    (b'{"x": "' + b"y" * (1 << 21) + b'"}\n{}\n', "characters"),
+    (b'{"organization": "org_1", "colour": 1}\n', "--scope"),
+    (b'{"organization": {"a": 1}, "scopes": 7, "revoked": "maybe"}\n', "true or false"),
+    (b"organization,name\norg_1,a,b\n", "3 values"),
+    (b"organization,name\norg_1,\xff\xfe\n", "UTF-8"),
+    (b'organization,name\n"org_1,a\n' + b"x" * 200_000 + b"\n", "CSV"),
+]
+"""Each with a part of what its skipped rows say."""
 
 
-@pytest.mark.parametrize("content", ["[]", "[\n{}]", '"a'])
-def test_a_file_that_is_neither_csv_nor_json_lines_is_refused(
-    desk: Desk, tmp_path: Path, content: str
+def test_an_unreadable_row_is_skipped_and_another_kind_of_file_refused(
+    desk: Desk, tmp_path: Path
 ) -> None:
     path = tmp_path / "keys"
-    path.write_text(content)
-    desk.run(str(path), code=2)
+    for content, message in UNREADABLE:
+        path.write_bytes(content)
+        report = desk.run(str(path), code=1)
+        assert any(message in row["message"] for row in report["skipped_rows"]), message
+        assert report["imported"] == 0
+    for text in ("[]", "[\n{}]", '"a'):
+        path.write_text(text)
+        desk.run(str(path), code=2)
 
 
 def test_a_gate_without_the_format_of_the_rows_is_an_error(desk: Desk, tmp_path: Path) -> None:

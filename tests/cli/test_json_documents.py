@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -10,23 +9,19 @@ from collections.abc import Iterator
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import click
 import pytest
 
-from lockgate import Gate, UsageHistory, run
-from lockgate.cli import main
+from lockgate import UsageHistory, run
 from lockgate.cli.main import lockgate
 from lockgate.errors import InsufficientScope
-from lockgate.options import StoreOptions
 
-from .calling import Said
+from .calling import PEPPER, Service, Shell, serving
 from .test_routes import GATE, STARLETTE
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
-PEPPER = "a-pepper-of-these-tests-8f2c41d0"
 ELSEWHERE = {"demo"}
 """Commands with `--json` that have a page of their own for it."""
 SERVICE = f"""
@@ -74,33 +69,25 @@ def with_json(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[st
 class Operator:
     """Calls commands, and notes the fields of their documents."""
 
-    def __init__(self, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._capsys = capsys
-        self._monkeypatch = monkeypatch
+    def __init__(self, shell: Shell) -> None:
+        self.shell = shell
         self.fields: dict[str, set[str]] = {}
 
     def __call__(self, name: str, *arguments: str, given: str = "", code: int = 0) -> Any:
-        self._monkeypatch.setattr("sys.stdin", io.StringIO(f"{given}\n"))
-        self._capsys.readouterr()
-        assert main([*name.split(), *arguments, "--json"]) == code, self._capsys.readouterr().err
-        document = json.loads(self._capsys.readouterr().out)
+        document = self.shell.json(name, *arguments, given=given, code=code)
         self.fields[name] = self.fields.get(name, set()) | set(document)
         return document
 
 
 @pytest.fixture
-def operator(
-    settings: None, tmp_path: Path, capsys: Said, monkeypatch: pytest.MonkeyPatch
-) -> Operator:
-    module = f"service_{token_hex(4)}"  # Python loads a module of a name once.
-    (tmp_path / f"{module}.py").write_text(SERVICE)
-    (tmp_path / f"{module}_app.py").write_text(GATE + STARLETTE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LOCKGATE_GATE", f"{module}:gate")
-    return Operator(capsys, monkeypatch)
+def operator(url: str, shell: Shell, service: Service, monkeypatch: pytest.MonkeyPatch) -> Operator:
+    monkeypatch.setenv("LOCKGATE_GATE", f"{service.write(SERVICE)}:gate")
+    return Operator(shell)
 
 
-def test_every_document_has_the_fields_that_the_page_lists(operator: Operator) -> None:
+def test_every_document_has_the_fields_that_the_page_lists(
+    operator: Operator, service: Service
+) -> None:
     for_key = documented()["a key"]
     key = operator("keys create", "org_1", "ci", "--days", "30")
     text, id = key["api_key"], key["id"]
@@ -131,7 +118,7 @@ def test_every_document_has_the_fields_that_the_page_lists(operator: Operator) -
     operator("explain", "org_1")
     findings = operator("doctor", code=doctor_code())["findings"]
     assert set(findings[0]) == documented()["a finding of doctor"]
-    operator("routes", f"{os.environ['LOCKGATE_GATE'].partition(':')[0]}_app:app")
+    operator("routes", f"{service.write(GATE + STARLETTE)}:app")
     operator("simulate", "--rate", "20/minute", "--for", "5m")
     assert operator("init", "new_gates.py")["environment"]["LOCKGATE_GATE"] == "new_gates:gate"
     Path("tables.db").touch()
@@ -144,9 +131,7 @@ def test_every_document_has_the_fields_that_the_page_lists(operator: Operator) -
     assert set(operator.fields) == set(with_json(lockgate)) - ELSEWHERE
 
 
-def test_every_reading_command_prints_something_for_people(
-    operator: Operator, capsys: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_reading_command_prints_something_for_people(operator: Operator) -> None:
     key = operator("keys create", "org_1", "ci")
     used(key["api_key"])
     for command in (
@@ -154,10 +139,7 @@ def test_every_reading_command_prints_something_for_people(
         *("keys verify", "keys pattern", "orgs list", "orgs show org_1", "orgs limits org_1"),
         *("orgs usage org_1", "orgs usage org_1 --keys", "audit org_1", "explain org_1"),
     ):
-        monkeypatch.setattr("sys.stdin", io.StringIO(key["api_key"]))
-        capsys.readouterr()
-        assert main(command.split()) == 0, command
-        out, err = capsys.readouterr()
+        out, err = operator.shell(command, given=key["api_key"])
         assert out.strip() or "Nothing was recorded" in err, command
         assert key["api_key"] not in out + err
 
@@ -165,13 +147,7 @@ def test_every_reading_command_prints_something_for_people(
 def refused(operator: Operator) -> Any:
     """The row of a key that was refused."""
     text = operator("keys create", "org_r", "ci", "--scope", "jobs:read")["api_key"]
-    gate = Gate(
-        os.environ["LOCKGATE_STORE"],
-        brand="acme",
-        peppers=[PEPPER.encode()],
-        store_options=StoreOptions(deadline=30),
-        features=[UsageHistory()],
-    )
+    gate = serving(features=[UsageHistory()])
     with pytest.raises(InsufficientScope):
         run(gate.authenticate(text, requires="jobs:write"))
     run(gate.close())
@@ -179,12 +155,7 @@ def refused(operator: Operator) -> Any:
 
 
 def used(text: str) -> None:
-    gate = Gate(
-        os.environ["LOCKGATE_STORE"],
-        brand="acme",
-        peppers=[PEPPER.encode()],
-        store_options=StoreOptions(deadline=30),
-    )
+    gate = serving()
     run(gate.authenticate(text))
     run(gate.close())
 

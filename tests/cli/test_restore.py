@@ -8,28 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from lockgate.cli import main
-
-from .calling import Said, done
+from .calling import Shell
 
 PEPPERS = "q8Hd02Xb7sPz4LmNv1RtYk6WcJf9AeGu", "Zx81mKq0Rt5vBn7cLp3sWd9fGh2jYu6a"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a service with a store in SQLite."""
     monkeypatch.chdir(tmp_path)
-    for name in ("GATE", "NEXT_PEPPER", "ENVIRONMENT"):
-        monkeypatch.delenv(f"LOCKGATE_{name}", raising=False)
     monkeypatch.setenv("LOCKGATE_STORE", "sqlite:///keys.db")
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
     monkeypatch.setenv("LOCKGATE_PEPPER", PEPPERS[0])
-    assert main(["db", "upgrade", "--store", "sqlite:///keys.db?mode=rwc"]) == 0
+    shell("db upgrade --store sqlite:///keys.db?mode=rwc")
     return tmp_path
 
 
-def made(capsys: Said, organization: str, name: str) -> str:
-    found: str = done(capsys, "keys", "create", organization, name)["id"]
+def made(shell: Shell, organization: str, name: str) -> str:
+    found: str = shell.json("keys create", organization, name)["id"]
     return found
 
 
@@ -42,18 +37,18 @@ def backup(folder: Path, to: str, of: str) -> None:
 
 
 def test_the_changes_of_all_organizations_are_made_again_after_a_restore(
-    capsys: Said, folder: Path
+    shell: Shell, folder: Path
 ) -> None:
-    leaked, wide, late = (made(capsys, f"org_{n}", "ci") for n in (1, 2, 2))
+    leaked, wide, late = (made(shell, f"org_{n}", "ci") for n in (1, 2, 2))
     backup(folder, "backup.db", "keys.db")
-    since = done(capsys, "audit", "org_2")["changes"][0]["at"]
-    assert main(["keys", "revoke", "org_1", leaked, "--yes"]) == 0
+    since = shell.json("audit org_2")["changes"][0]["at"]
+    shell("keys revoke org_1", leaked, "--yes")
     narrowed = ["--scope", "jobs:read", "--days", "30", "--name", "narrow", "--label", "team=a"]
-    assert main(["keys", "update", "org_2", wide, *narrowed]) == 0
-    assert main(["keys", "update", "org_2", late, "--days", "1"]) == 0
-    unknown = made(capsys, "org_3", "new")
-    assert main(["keys", "revoke", "org_3", unknown, "--yes"]) == 0
-    changes = done(capsys, "audit", "--since", since)
+    shell("keys update org_2", wide, *narrowed)
+    shell("keys update org_2", late, "--days", "1")
+    unknown = made(shell, "org_3", "new")
+    shell("keys revoke org_3", unknown, "--yes")
+    changes = shell.json("audit --since", since)
     actions = [(c["organization_id"], c["action"]) for c in changes["changes"]]
     assert actions[:2] == [("org_3", "key_revoked"), ("org_3", "key_created")]
     assert ("org_1", "key_revoked") in actions
@@ -63,51 +58,38 @@ def test_the_changes_of_all_organizations_are_made_again_after_a_restore(
     (folder / "changes.json").write_text(json.dumps(changes))
 
     backup(folder, "keys.db", "backup.db")
-    assert done(capsys, "keys", "list", "org_1")["keys"][0]["state"] == "active"
+    assert shell.json("keys list org_1")["keys"][0]["state"] == "active"
     for _ in range(2):  # Again: nothing changes.
-        capsys.readouterr()
-        assert main(["audit", "--replay", "changes.json", "--json"]) == 1
-        again = json.loads(capsys.readouterr().out)
+        again = shell.json("audit --replay changes.json", code=1)
         rest = [(c["organization_id"], c["action"]) for c in again["remaining"]]
         assert ("org_3", "key_created") in rest
         assert ("org_3", "key_revoked") in rest
         assert ("org_2", "key_created") not in rest  # The backup has it.
         assert {"org_1", "org_2"} == {c["organization_id"] for c in again["made"]}
-    assert done(capsys, "keys", "list", "org_1")["keys"][0]["state"] == "revoked"
-    found = {key["id"]: key for key in done(capsys, "keys", "list", "org_2")["keys"]}
+    assert shell.json("keys list org_1")["keys"][0]["state"] == "revoked"
+    found = {key["id"]: key for key in shell.json("keys list org_2")["keys"]}
     assert found[late]["state"] == "revoked"
     assert (found[wide]["scopes"], found[wide]["name"]) == (["jobs:read"], "narrow")
     assert found[wide]["labels"] == {"team": "a"}
     assert found[wide]["expires_at"] is not None
-    assert main(["audit", "--replay", "changes.json"]) == 1
-    assert "made again" in capsys.readouterr().out
+    assert "made again" in shell("audit --replay changes.json", code=1).out
 
 
 PART = '{"changes": [{"at": "2026-11-23T00:00:00.000Z", "number": 1, "to": {}}]}'
 
 
-def test_a_file_that_is_no_audit_is_wrong_usage(capsys: Said, folder: Path) -> None:
+def test_a_file_that_is_no_audit_is_wrong_usage(shell: Shell, folder: Path) -> None:
     for text in ("{}", "[]", "no JSON", '{"changes": [1]}', '{"changes": [{"to": {}}]}', PART):
         (folder / "changes.json").write_text(text)
-        assert main(["audit", "--replay", "changes.json"]) == 2
-        assert "lockgate audit --json" in capsys.readouterr().err
+        assert "lockgate audit --json" in shell("audit --replay changes.json", code=2).err
 
 
 @pytest.mark.usefixtures("folder")
-def test_all_organizations_are_audited_since_an_instant_only(capsys: Said) -> None:
-    assert main(["audit"]) == 2
-    assert main(["audit", "--since", "24h", "--cursor", "x"]) == 2
-    assert "--since alone" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("folder")
-def test_rows_are_sealed_with_a_new_pepper(capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    made(capsys, "org_1", "ci")
-    assert done(capsys, "keys", "seal") == {"sealed": 0, "refused": 0}
+def test_rows_are_sealed_with_a_new_pepper(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(shell, "org_1", "ci")
+    assert shell.json("keys seal") == {"sealed": 0, "refused": 0}
     monkeypatch.setenv("LOCKGATE_PEPPER", f"{PEPPERS[1]} {PEPPERS[0]}")
-    assert done(capsys, "keys", "seal") == {"sealed": 1, "refused": 0}
-    assert main(["keys", "seal"]) == 0
-    assert "0 rows were sealed, 0 refused." in capsys.readouterr().out
+    assert shell.json("keys seal") == {"sealed": 1, "refused": 0}
+    assert "0 rows were sealed, 0 refused." in shell("keys seal").out
     monkeypatch.setenv("LOCKGATE_PEPPER", "p5Tg7Yh2Jk9Lm3Nb6Vc1Xz8Qw4Er0Ui")
-    assert main(["keys", "seal"]) == 1
-    assert "1 refused" in capsys.readouterr().out
+    assert "1 refused" in shell("keys seal", code=1).out

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import pytest
 
-from lockgate.cli import main
-
-from .calling import Said, done
+from .calling import Service, Shell
 
 GATE = """
 from lockgate import Gate, Limit, Rule
@@ -81,30 +76,15 @@ def make():
     routes = [Route('/health', any), Route('/forgotten', any)]
     return protect(Starlette(routes=routes), gate, public=['GET /health'], strict=True)
 """
-Service = Callable[[str], str]
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
-    """Return a function that writes a service's module and returns its name."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("LOCKGATE_GATE", raising=False)
-
-    def write(text: str) -> str:
-        name = f"service_{token_hex(4)}"
-        (tmp_path / f"{name}.py").write_text(GATE + text)
-        return name
-
-    return write
 
 
 def by_path(found: Any) -> dict[tuple[str, str], Any]:
     return {(one.pop("method"), one.pop("path")): one for one in found["routes"]}
 
 
-def test_routes_are_open_guarded_or_undecided(capsys: Said, service: Service) -> None:
-    name = service(STARLETTE)
-    found = done(capsys, "routes", f"{name}:app")
+def test_routes_are_open_guarded_or_undecided(shell: Shell, service: Service) -> None:
+    name = service.write(GATE + STARLETTE)
+    found = shell.json(f"routes {name}:app")
     assert set(found) == {"routes", "problems"}
     routes = by_path(found)
     assert routes["POST", "/jobs/{id}"] == {
@@ -128,101 +108,75 @@ def test_routes_are_open_guarded_or_undecided(capsys: Said, service: Service) ->
     assert any("/forgotten" in problem for problem in found["problems"])
 
 
-def test_strict_is_exit_code_1_where_a_route_is_undecided(capsys: Said, service: Service) -> None:
-    name = service(STARLETTE)
-    assert main(["routes", f"{name}:app"]) == 0
-    assert main(["routes", f"{name}:app", "--strict"]) == 1
-    out, err = capsys.readouterr()
+def test_strict_is_exit_code_1_where_a_route_is_undecided(shell: Shell, service: Service) -> None:
+    name = service.write(GATE + STARLETTE)
+    shell(f"routes {name}:app")
+    out, err = shell(f"routes {name}:app --strict", code=1)
     assert "No rule names GET /forgotten" in err
     lines = [line.split() for line in out.splitlines()]
     assert ["GET", "undecided", "key", "-", "1", "-", "-", "/forgotten"] in lines
     limit = "export", "15/hour", "by", "organization"
     assert ["POST", "guarded", "key", "jobs:write", "5", "yes", *limit, "/jobs/{id}"] in lines
-    tidy = service(FLASK)
-    assert main(["routes", f"{tidy}:app", "--strict"]) == 0
+    shell(f"routes {service.write(GATE + FLASK)}:app --strict")
 
 
-@pytest.mark.parametrize("options", [[], ["--factory"]])
 @pytest.mark.parametrize("text", [STRICT_FLASK, STRICT_STARLETTE])
 def test_an_application_with_a_strict_audit_is_listed_and_exit_code_1(
-    capsys: Said, service: Service, text: str, options: list[str]
+    shell: Shell, service: Service, text: str
 ) -> None:
-    name = service(text if options else f"{text}app = make()\n")
-    named = f"{name}:make" if options else f"{name}:app"
-    assert main(["routes", named, "--strict", *options]) == 1
-    out, err = capsys.readouterr()
-    assert "No rule names GET /forgotten" in err
-    assert "/forgotten" in out and "/health" in out
-    found = done(capsys, "routes", named, *options)
-    assert len(found["problems"]) == 1
+    """Also one that a factory makes."""
+    made, factory = service.write(f"{GATE}{text}app = make()\n"), service.write(GATE + text)
+    for named in (f"{made}:app", f"{factory}:make --factory"):
+        out, err = shell(f"routes {named} --strict", code=1)
+        assert "No rule names GET /forgotten" in err
+        assert "/forgotten" in out and "/health" in out
+        assert len(shell.json(f"routes {named}")["problems"]) == 1
 
 
-def test_a_factory_makes_the_application(capsys: Said, service: Service) -> None:
-    name = service(STARLETTE)
-    made = done(capsys, "routes", f"{name}:make", "--factory")
-    assert made == done(capsys, "routes", f"{name}:app")
-    assert main(["routes", f"{name}:make"]) == 2
-    assert "No gate is before this application" in capsys.readouterr().err
-    assert main(["routes", f"{name}:app.state", "--factory"]) == 2
+def test_a_factory_makes_the_application(shell: Shell, service: Service) -> None:
+    name = service.write(GATE + STARLETTE)
+    assert shell.json(f"routes {name}:make --factory") == shell.json(f"routes {name}:app")
+    told = shell(f"routes {name}:make", code=2).err
+    assert "No gate is before this application" in told
+    shell(f"routes {name}:app.state --factory", code=2)
 
 
-def test_the_document_of_fastapi_tells_scopes_and_refusals(capsys: Said, service: Service) -> None:
-    name = service(FASTAPI)
-    assert main(["openapi", f"{name}:app"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["info"]["title"] == "Rockets"
-    job = document["paths"]["/jobs/{id}"]["get"]
-    assert "401" in job["responses"] and "429" in job["responses"]
-    assert main(["openapi", f"{name}:app", "--title", "Other"]) == 0
-    assert json.loads(capsys.readouterr().out)["info"]["title"] == "Other"
-
-
-@pytest.mark.parametrize("text", [STARLETTE, FLASK])
-def test_other_frameworks_get_a_document_of_their_rules(
-    capsys: Said, service: Service, text: str
+@pytest.mark.parametrize("text", [STARLETTE, FASTAPI, FLASK])
+def test_an_application_has_a_document_of_its_rules(
+    shell: Shell, service: Service, text: str
 ) -> None:
-    name = service(text)
-    assert main(["openapi", f"{name}:app"]) == 0
-    out = capsys.readouterr().out
-    document = json.loads(out)
+    named = f"openapi {service.write(GATE + text)}:app"
+    document = json.loads(shell(named).out)
     assert document["openapi"] == "3.1.0"
     ((method, job),) = document["paths"]["/jobs/{id}"].items()
-    scope = "jobs:write" if method == "post" else "jobs:read"
-    assert job["security"] == [{"key": [scope]}]
+    assert "401" in job["responses"] and "429" in job["responses"]
     assert [parameter["name"] for parameter in job["parameters"]] == ["id"]
+    assert document["paths"]["/health"]["get"].get("security", []) == []
+    if text == FASTAPI:
+        assert document["info"]["title"] == "Rockets"
+        document = json.loads(shell(f"{named} --title Other").out)
+        assert document["info"]["title"] == "Other"
+        return
+    assert job["security"] == [{"key": ["jobs:write" if method == "post" else "jobs:read"]}]
     assert [limit["name"] for limit in job["x-rate-limits"]] == ["export"]
-    assert document["paths"]["/health"]["get"]["security"] == []
     assert "/api/v1/api-keys" in document["paths"]
 
 
-def test_the_document_of_a_gate_has_its_operations(
-    capsys: Said, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = service("")
-    assert main(["openapi", "--gate", f"{name}:gate"]) == 0
-    paths = json.loads(capsys.readouterr().out)["paths"]
-    assert set(paths["/api/v1/api-keys"]) == {"get", "post"}
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    monkeypatch.setenv("LOCKGATE_STORE", "memory://")
-    assert main(["openapi"]) == 2
-    assert "sessions" in capsys.readouterr().err
+def test_the_document_of_a_gate_has_its_operations(shell: Shell, service: Service) -> None:
+    told = shell(f"openapi --gate {service.write(GATE)}:gate").out
+    assert set(json.loads(told)["paths"]["/api/v1/api-keys"]) == {"get", "post"}
+    assert "sessions" in shell("openapi", code=2).err
 
 
-@pytest.mark.parametrize(
-    ("text", "named", "said"),
-    [
-        ("", "app", "No application can be loaded"),
-        ("app = 3", "app", "No gate is before this application"),
-        ("secret = {}['hunter2 of the database']", "app", "raises KeyError in"),
-        ("gate = Gate(brand='')", "app", "The brand ''"),
-    ],
-)
 def test_a_service_that_cannot_be_loaded_is_exit_code_2_and_shows_no_secret(
-    capsys: Said, service: Service, text: str, named: str, said: str
+    shell: Shell, service: Service
 ) -> None:
-    name = service(text)
-    assert main(["routes", f"{name}:{named}"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err
-    assert "hunter2" not in err and "Traceback" not in err
+    for text, said in (
+        ("", "No application can be loaded"),
+        ("app = 3", "No gate is before this application"),
+        ("secret = {}['hunter2 of the database']", "raises KeyError in"),
+        ("gate = Gate(brand='')", "The brand ''"),
+    ):
+        out, err = shell(f"routes {service.write(GATE + text)}:app", code=2)
+        assert (out, said in err) == ("", True), err
+        assert "hunter2" not in err

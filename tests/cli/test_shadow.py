@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import subprocess
 import sys
@@ -13,14 +12,13 @@ from pathlib import Path
 import pytest
 
 from lockgate import Gate
-from lockgate.cli import main
 from lockgate.web.shadow import Kind, Watch
 
-from .calling import Said, done
+from .calling import Shell
 
 
 def test_the_summaries_of_all_processes_are_added_up(
-    capsys: Said, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As the logger writes them, and as JSON; lines that only look alike are left out."""
     watch = Watch(Gate("memory://", brand="acme").events)
@@ -36,7 +34,7 @@ def test_the_summaries_of_all_processes_are_added_up(
     others = ["shadow_summary", "shadow_summary seconds=6 requests=1 most=('a)", '{"a": 1}', "[]"]
     log = tmp_path / "service.log"
     log.write_text("\n".join([written, more, *others]))
-    found = done(capsys, "shadow", str(log))
+    found = shell.json("shadow", str(log))
     assert found == {
         "requests": 8,
         "most": {
@@ -44,24 +42,16 @@ def test_the_summaries_of_all_processes_are_added_up(
             "MISSING_AUTH": 4,
         },
     }
-    assert main(["shadow", str(log)]) == 0
-    said = capsys.readouterr()
+    said = shell("shadow", str(log))
     assert "MISSING_AUTH" in said.out
     assert "8 requests would have been refused." in said.err
 
 
+@pytest.mark.usefixtures("operator")
 def test_a_log_line_of_the_command_has_time_level_and_logger(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lockgate", "keys", "list", "org_1", "--store"]
-    settings = {**os.environ, "LOCKGATE_BRAND": "acme"}
-    for name in ("LOCKGATE_GATE", "LOCKGATE_PEPPER"):
-        settings.pop(name, None)
+    command = ["-m", "lockgate", "keys", "list", "org_1", "--store", "sqlite:///nothing.db"]
     ran = subprocess.run(
-        [*command, "sqlite:///nothing.db"],
-        capture_output=True,
-        check=False,
-        cwd=tmp_path,
-        env=settings,
-        text=True,
+        [sys.executable, *command], capture_output=True, check=False, cwd=tmp_path, text=True
     )
     stamp = r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} "
     assert ran.returncode == 3

@@ -7,9 +7,10 @@ from secrets import token_urlsafe
 
 import pytest
 
-from lockgate.cli import main
 from lockgate.cli.store_urls import has_password, store_url
 from lockgate.errors import ConfigurationError
+
+from .calling import Shell
 
 WITH_PASSWORD = [
     "postgresql://user:hunter2@host/database",
@@ -54,11 +55,19 @@ WITHOUT = [
 
 
 @pytest.mark.parametrize("url", WITH_PASSWORD)
-def test_a_password_in_an_argument_is_refused_and_not_repeated(url: str) -> None:
+def test_a_password_in_an_argument_is_refused_and_not_repeated(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    """It may come by the environment or standard input."""
     with pytest.raises(ConfigurationError, match="LOCKGATE_STORE") as caught:
         store_url(url)
     assert "hunter2" not in str(caught.value)
     assert "--store -" in str(caught.value)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\r\nanother line\n"))
+    assert store_url("-", "memory://") == url
+    monkeypatch.setenv("LOCKGATE_STORE", url)
+    assert store_url(None, "memory://") == url
+    assert store_url("sqlite:///keys.db", "memory://") == "sqlite:///keys.db"
 
 
 @pytest.mark.parametrize("url", WITHOUT)
@@ -67,31 +76,17 @@ def test_a_url_without_a_password_may_be_an_argument(url: str) -> None:
     assert store_url(url, "memory://") == url
 
 
-@pytest.mark.parametrize("url", WITH_PASSWORD)
-def test_a_password_may_come_by_the_environment_or_standard_input(
-    monkeypatch: pytest.MonkeyPatch, url: str
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(f"{url}\r\nanother line\n"))
-    assert store_url("-", "memory://") == url
-    monkeypatch.setenv("LOCKGATE_STORE", url)
-    assert store_url(None, "memory://") == url
-    assert store_url("sqlite:///keys.db", "memory://") == "sqlite:///keys.db"
-
-
-@pytest.mark.parametrize("url", WITH_PASSWORD)
-@pytest.mark.parametrize("written", ["{}\n", " {}", "{}\t"])
 def test_a_url_with_white_space_around_it_is_refused_and_not_repeated_D53(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str, written: str
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOCKGATE_STORE", written.format(url))
-    monkeypatch.setenv("LOCKGATE_BRAND", "acme")
-    for name in ("LOCKGATE_PEPPER", "LOCKGATE_SESSION_SECRET"):
-        monkeypatch.setenv(name, token_urlsafe(32))
-    for command in (["keys", "list", "org_1"], ["db", "check"], ["demo", "--port", "0"]):
-        assert main(command) == 2
-        told = capsys.readouterr().err
-        assert "The store's URL begins or ends with white space" in told
-        assert "hunter2" not in told
+    monkeypatch.setenv("LOCKGATE_SESSION_SECRET", token_urlsafe(32))
+    for url in WITH_PASSWORD[::4]:
+        for written in ("{}\n", " {}", "{}\t"):
+            monkeypatch.setenv("LOCKGATE_STORE", written.format(url))
+            for command in ("keys list org_1", "db check", "demo --port 0"):
+                told = shell(command, code=2).err
+                assert "The store's URL begins or ends with white space" in told
+                assert "hunter2" not in told
 
 
 def test_a_url_typed_at_a_terminal_is_not_echoed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,18 +106,13 @@ def test_a_url_typed_at_a_terminal_is_not_echoed(monkeypatch: pytest.MonkeyPatch
         store_url("-")
 
 
-@pytest.mark.parametrize("written", ["", "\n", "  \n"])
-def test_standard_input_without_a_url_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, written: str
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(written))
-    with pytest.raises(ConfigurationError, match="Standard input holds no URL"):
-        store_url("-", "memory://")
-
-
-def test_the_default_url_applies_without_option_and_variable(
+def test_without_a_url_the_default_applies_or_the_ways_to_give_one_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    for written in ("", "\n", "  \n"):
+        monkeypatch.setattr("sys.stdin", io.StringIO(written))
+        with pytest.raises(ConfigurationError, match="Standard input holds no URL"):
+            store_url("-", "memory://")
     monkeypatch.setenv("LOCKGATE_STORE", "")
     assert store_url(None, "memory://") == "memory://"
     with pytest.raises(ConfigurationError, match="set LOCKGATE_STORE"):
