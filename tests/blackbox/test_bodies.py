@@ -206,59 +206,6 @@ def test_a_length_that_cannot_be_is_refused(client: Client, org: Organization) -
 
 # --- any body at all ----------------------------------------------------------------------
 
-good_names = st.sampled_from(GOOD_NAMES) | st.text(
-    st.characters(categories=["L", "N", "P", "S"], max_codepoint=0x2000), min_size=1, max_size=100
-)
-GOOD_SCOPES = ["*", "models:*", "models:read", "jobs:write", "upload:*", "account:read"]
-good_scopes = st.lists(st.sampled_from(GOOD_SCOPES), min_size=1, max_size=50)
-good_days = st.none() | st.floats(0.001, 36_500) | st.integers(1, 36_500)
-bad_days = st.sampled_from([True, "30", [], {}]) | st.floats(max_value=0, allow_infinity=False)
-
-
-@st.composite
-def bodies(draw: st.DrawFn) -> tuple[dict[str, Any], set[str]]:
-    """A body, and the fields in it that are at fault."""
-    body: dict[str, Any] = {}
-    faults: set[str] = set()
-    pools: list[tuple[str, st.SearchStrategy[Any], st.SearchStrategy[Any]]] = [
-        ("name", good_names, st.sampled_from(BAD_NAMES)),
-        ("scopes", good_scopes, st.sampled_from(BAD_SCOPES)),
-        ("expiresInDays", good_days, bad_days),
-    ]
-    for field, good, bad in pools:
-        match draw(st.sampled_from(["good", "good", "bad", "absent"])):
-            case "good":
-                body[field] = draw(good)
-            case "bad":
-                body[field] = draw(bad)
-                faults.add(field)
-            case _ if field == "name":
-                faults.add(field)
-    if draw(st.integers(0, 4)) == 0:
-        field = draw(st.text("abcxyz", min_size=1, max_size=8))
-        body[field] = draw(st.integers())
-        faults.add(field)
-    return body, faults
-
-
-@FUZZ
-@given(drawn=bodies())
-def test_any_object_is_judged_by_its_fields(
-    demo: Demo, drawn: tuple[dict[str, Any], set[str]]
-) -> None:
-    body, faults = drawn
-    org = demo["enterprise"]
-    with demo.client() as client:
-        answer = post(client, org, json.dumps(body))
-        if not faults:
-            data = client.read(org, answer.is_ok(201).json()["id"])
-            assert data["name"] == body["name"].strip()
-            assert set(data["scopes"]) == set(body.get("scopes", ["*"]))
-            assert (data["expiresAt"] is None) == (body.get("expiresInDays") is None)
-        else:
-            named = {field.split(".")[0] for field in refused(answer)}
-            assert named == faults
-
 
 @FUZZ
 @given(text=st.binary(max_size=200))

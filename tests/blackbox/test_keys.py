@@ -179,19 +179,6 @@ def test_d4_d5_revoking_is_immediate_and_forever(client: Client, org: Organizati
     assert client.read(org, created.id) == first
 
 
-def test_d4_ten_revocations_at_once_leave_one_time(demo: Demo, org: Organization) -> None:
-    def revoke(_: int) -> object:
-        with demo.client() as apart:
-            apart.revoke(org, created.id)
-            return apart.read(org, created.id)["revokedAt"]
-
-    with demo.client() as client:
-        created = client.create(org)
-        (revoked_at,) = {*at_once(10, revoke)}
-        assert client.read(org, created.id)["revokedAt"] == revoked_at
-        client.get(MODELS, key=created.key).is_error(401, "KEY_REVOKED")
-
-
 def test_d5_no_request_started_after_the_revocation_is_accepted(
     demo: Demo, org: Organization
 ) -> None:
@@ -307,14 +294,3 @@ def test_d6_a_refused_request_is_not_counted(client: Client, demo: Demo) -> None
     for _ in range(3):
         client.get(MODELS, key=key).is_error(429, "RATE_LIMIT_EXCEEDED")
     assert usage() == admitted
-
-
-def test_d6_requests_at_once_are_all_counted(demo: Demo, org: Organization) -> None:
-    def use(_: int) -> int:
-        with demo.client() as apart:
-            return sum(apart.get(MODELS, key=created.key).status == 200 for _ in range(10))
-
-    with demo.client() as client:
-        created = client.create(org)
-        assert sum(at_once(16, use)) == 160
-        assert client.read(org, created.id)["requestCount"] == 160
