@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from lockgate import Gate, run
+from lockgate import Gate, Limit, run
 from lockgate.core.ledger import LeasesOut
 from lockgate.core.reservations import Reservation
 from lockgate.core.usage_history import UsageHistory
@@ -94,6 +94,21 @@ def test_an_operator_revokes_a_key_that_a_search_found(console: Console) -> None
     after.sees("The key was revoked", "leaked", "KEY_REVOKED")
     assert "Revoke key" not in after.text
     assert console.status_with(leaked) == 401
+
+
+def test_an_operator_sees_that_a_full_limit_refuses_holds_where_requests_are_admitted(
+    console: Console,
+) -> None:
+    limit = Limit("spent-tokens", "10/day")
+    key = run(console.gate.keys.create("org_spent", "hers", ["*"])).key.id
+    console.sign_in(ROOT)
+    pages = "/operator/organization?id=org_spent", f"/operator/key?id=org_spent&key={key}"
+    sentence = "Holds and charges of spent-tokens are refused until"
+    for page in pages:
+        assert sentence not in console.get(page).text
+    run(console.gate.charge("org_spent", {limit: 10}))
+    for page in pages:
+        console.get(page).sees("It would be admitted.", sentence)
 
 
 def test_an_operator_pages_through_the_keys_of_an_organization_newest_first(

@@ -264,10 +264,8 @@ def _answer(
 
 def _refuses(one: LimitExplanation) -> str:
     """Return what a full limit refuses, and until when."""
-    ends = [window.until for window in one.full]
-    until = _end(None if None in ends else max(end for end in ends if end is not None))
     what = "holds and charges of" if one.source == "hold" else "requests to rules with the limit"
-    return f"{what} {one.limit.name!r} are refused until {until}"
+    return f"{what} {one.limit.name!r} are refused until {_end(one.until)}"
 
 
 def _end(until: int | None) -> str:

@@ -377,6 +377,9 @@ MESSAGES: Final[Mapping[str, str]] = MappingProxyType(
         "operator.limits_submit": "Change plan",
         "operator.explain": "The next request",
         "operator.admitted": "It would be admitted.",
+        "operator.used_up_hold": "Holds and charges of {limit} are refused until {time}.",
+        "operator.used_up_rule": "Requests to routes with {limit} are refused until {time}.",
+        "operator.until_changed": "the limit is changed",
         "operator.unread": "The store of the windows does not answer, so what is counted is not "
         "known. Until it does, each process decides by limits of its own.",
         "operator.leased": "{units} of the requests left are leased to processes until {time}.",

@@ -172,6 +172,7 @@ async def _organization_page(visit: Visit, id: str, problems: Problems | None = 
         explained=explained,
         refused=refused,
         unread=explained.unread,
+        used_up=_used_up(visit, explained),
         still=refused is not None and visit.query.one("done") in {"plan", "limit"},
         values={**operator_limits.values_of(limits, explained), **operator_limits.entered(entered)},
         present=operator_limits.present_of(limits.plan),
@@ -206,9 +207,14 @@ async def show_key(visit: Visit) -> Reply:
     facts = facts_of(visit, key, explained.at, report, past, operator_actor)
     named = named_meters(visit, explained, "key")
     refused = _refused(explained)
-    unread = explained.unread
     return visit.page(
-        "operator_key.html", id=id, refused=refused, unread=unread, named=named, **facts
+        "operator_key.html",
+        id=id,
+        refused=refused,
+        unread=explained.unread,
+        used_up=_used_up(visit, explained),
+        named=named,
+        **facts,
     )
 
 
@@ -261,6 +267,19 @@ def _leased(visit: Visit, explained: Explanation) -> str:
     # To the second, since a lease lasts two at most.
     time = f"{iso8601(leased.until)[11:19]} UTC"
     return visit.site.texts("operator.leased", units=visit.site.number(leased.units), time=time)
+
+
+def _used_up(visit: Visit, explained: Explanation) -> list[str]:
+    """Return a sentence for each full limit that refuses other calls than the next request."""
+    t = visit.site.texts
+
+    def end(until: int | None) -> str:
+        return t("operator.until_changed") if until is None else moment_of(until).time
+
+    return [
+        t(f"operator.used_up_{one.source}", limit=one.limit.name, time=end(one.until))
+        for one in explained.used_up
+    ]
 
 
 def _refused(explained: Explanation) -> dict[str, Any] | None:

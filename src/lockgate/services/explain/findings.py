@@ -77,6 +77,12 @@ class LimitExplanation:
         """The windows without a unit left; none of a soft limit."""
         return () if self.limit.soft else tuple(w for w in self.windows if not w.left)
 
+    @property
+    def until(self) -> int | None:
+        """The instant in microseconds at which no window is full; None: once it is changed."""
+        ends = [window.until for window in self.full]
+        return None if None in ends else max(filter(None, ends), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class SlotsExplanation:
