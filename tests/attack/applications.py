@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +13,7 @@ from lockgate import Gate, Rule
 from .asgi_applications import (
     FASTAPI,
     LITESTAR,
+    ORDERED,
     QUART,
     STARLETTE,
     cors_outside,
@@ -21,18 +23,34 @@ from .asgi_applications import (
     quart,
     starlette,
 )
-from .guarding import guard_asgi, guard_django, guard_flask, guard_litestar, guard_quart, guard_wsgi
 from .handlers import Handler, rules, table
 from .mcp_applications import PARTS, guarded_server
 from .raw_applications import RAW, Ran, raw_asgi, raw_wsgi
 from .wsgi_applications import DJANGO, FLASK, REST, django, flask
+
+Interface = Literal["asgi", "wsgi"]
+
+
+def _guarded(adapter: str) -> Callable[[Any, Gate, Mapping[str, Rule | str]], Any]:
+    """Put an application behind a gate by an adapter, or without a framework.
+
+    A server loads the framework of its own application: all of them take a second more.
+    """
+
+    def guard(app: Any, gate: Gate, rules: Mapping[str, Rule | str]) -> Any:
+        module: Any = import_module(f"lockgate.{adapter}")
+        if adapter in ("asgi", "wsgi"):
+            return module.GateMiddleware(app, gate, rules)
+        return module.protect(app, gate, rules=rules)
+
+    return guard
 
 
 class Application(NamedTuple):
     """One application that is attacked."""
 
     name: str
-    interface: Literal["asgi", "wsgi"]
+    interface: Interface
     handlers: tuple[Handler, ...]
     public: bool
     """Whether a public rule names the catch-all."""
@@ -56,60 +74,56 @@ class Application(NamedTuple):
         return self.make(ran)
 
 
-def _all() -> Iterable[Application]:
+MADE: Mapping[str, tuple[Interface, str, Iterable[str], Callable[[Ran], Any]]] = {
+    "asgi": ("asgi", "asgi", RAW, raw_asgi),
+    "asgi-folding": ("asgi", "asgi", RAW, partial(raw_asgi, folding=True)),
+    "wsgi": ("wsgi", "wsgi", RAW, raw_wsgi),
+    "wsgi-folding": ("wsgi", "wsgi", RAW, partial(raw_wsgi, folding=True)),
+    "starlette": ("asgi", "starlette", STARLETTE, starlette),
+    "starlette-no-redirect": ("asgi", "starlette", STARLETTE, partial(starlette, redirect=False)),
+    "starlette-cors": ("asgi", "starlette", STARLETTE, partial(starlette, cors=True)),
+    "starlette-below-cors": ("asgi", "starlette", STARLETTE, starlette),
+    "starlette-rewriting": ("asgi", "starlette", STARLETTE, partial(starlette, rewriting=True)),
+    "starlette-ordered": ("asgi", "starlette", ORDERED, ordered),
+    "fastapi": ("asgi", "starlette", FASTAPI, fastapi),
+    "fastapi-no-redirect": ("asgi", "starlette", FASTAPI, partial(fastapi, redirect=False)),
+    "fastapi-rooted": ("asgi", "starlette", FASTAPI, partial(fastapi, root="/shop")),
+    "litestar": ("asgi", "litestar", LITESTAR, litestar),
+    "quart": ("asgi", "quart", QUART, quart),
+    "quart-loose": ("asgi", "quart", QUART, partial(quart, strict=False)),
+    "flask": ("wsgi", "flask", FLASK, flask),
+    "flask-loose": ("wsgi", "flask", FLASK, partial(flask, strict=False)),
+    "flask-rewriting": ("wsgi", "flask", FLASK, partial(flask, rewriting=True)),
+}
+"""By name: the interface, the adapter, the handlers, and what makes it."""
+
+
+def _django(interface: Interface) -> Iterator[Application]:
+    made: dict[str, dict[str, Any]] = {"": {}, "-slashes": {"append_slash": True}}
+    made |= {"-forced": {"prefix": "/shop"}}
+    for kind, options in made.items():
+        make = partial(django, interface=interface, **options)
+        yield from _both(f"django-{interface}{kind}", interface, "django", DJANGO, make)
+    if find_spec("rest_framework"):
+        make = partial(django, interface=interface, rest=True)
+        yield from _both(f"rest-{interface}", interface, "django", REST, make)
+
+
+def _both(
+    name: str, interface: Interface, adapter: str, handlers: Iterable[str], make: Callable[..., Any]
+) -> Iterator[Application]:
+    """Make an application with a public catch-all, and one without."""
+    around = cors_outside if name == "starlette-below-cors" else None
     for public, kind in ((True, ""), (False, "-closed")):
+        chosen, guard = table(handlers, public=public), _guarded(adapter)
+        yield Application(name + kind, interface, chosen, public, make, guard, around)
 
-        def one(
-            name: str,
-            interface: Literal["asgi", "wsgi"],
-            handlers: Iterable[str],
-            make: Callable[[Ran], Any],
-            guard: Callable[..., Any],
-            around: Callable[[Any], Any] | None = None,
-            public: bool = public,
-            kind: str = kind,
-        ) -> Application:
-            chosen = table(handlers, public=public)
-            return Application(name + kind, interface, chosen, public, make, guard, around)
 
-        yield one("asgi", "asgi", RAW, raw_asgi, guard_asgi)
-        yield one("asgi-folding", "asgi", RAW, partial(raw_asgi, folding=True), guard_asgi)
-        yield one("wsgi", "wsgi", RAW, raw_wsgi, guard_wsgi)
-        yield one("wsgi-folding", "wsgi", RAW, partial(raw_wsgi, folding=True), guard_wsgi)
-        yield one("starlette", "asgi", STARLETTE, starlette, guard_asgi)
-        no_redirect = partial(starlette, redirect=False)
-        yield one("starlette-no-redirect", "asgi", STARLETTE, no_redirect, guard_asgi)
-        inside = partial(starlette, cors=True)
-        yield one("starlette-cors", "asgi", STARLETTE, inside, guard_asgi)
-        outside = cors_outside
-        yield one("starlette-below-cors", "asgi", STARLETTE, starlette, guard_asgi, outside)
-        rewriting = partial(starlette, rewriting=True)
-        yield one("starlette-rewriting", "asgi", STARLETTE, rewriting, guard_asgi)
-        order = ("health", "item", "newest", "page")
-        yield one("starlette-ordered", "asgi", order, ordered, guard_asgi)
-        yield one("fastapi", "asgi", FASTAPI, fastapi, guard_asgi)
-        no_redirect = partial(fastapi, redirect=False)
-        yield one("fastapi-no-redirect", "asgi", FASTAPI, no_redirect, guard_asgi)
-        rooted = partial(fastapi, root="/shop")
-        yield one("fastapi-rooted", "asgi", FASTAPI, rooted, guard_asgi)
-        yield one("litestar", "asgi", LITESTAR, litestar, guard_litestar)
-        yield one("quart", "asgi", QUART, quart, guard_quart)
-        yield one("quart-loose", "asgi", QUART, partial(quart, strict=False), guard_quart)
-        yield one("flask", "wsgi", FLASK, flask, guard_flask)
-        yield one("flask-loose", "wsgi", FLASK, partial(flask, strict=False), guard_flask)
-        rewriting = partial(flask, rewriting=True)
-        yield one("flask-rewriting", "wsgi", FLASK, rewriting, guard_flask)
-        interfaces: tuple[Literal["asgi", "wsgi"], ...] = ("wsgi", "asgi")
-        for interface in interfaces:
-            plain = partial(django, interface=interface)
-            yield one(f"django-{interface}", interface, DJANGO, plain, guard_django)
-            slashes = partial(django, interface=interface, append_slash=True)
-            yield one(f"django-{interface}-slashes", interface, DJANGO, slashes, guard_django)
-            forced = partial(django, interface=interface, prefix="/shop")
-            yield one(f"django-{interface}-forced", interface, DJANGO, forced, guard_django)
-            if find_spec("rest_framework"):
-                rest = partial(django, interface=interface, rest=True)
-                yield one(f"rest-{interface}", interface, REST, rest, guard_django)
+def _all() -> Iterator[Application]:
+    for name, made in MADE.items():
+        yield from _both(name, *made)
+    yield from _django("wsgi")
+    yield from _django("asgi")
 
 
 class McpApplication(NamedTuple):
@@ -117,7 +131,7 @@ class McpApplication(NamedTuple):
 
     name: str
     kind: str
-    interface: Literal["asgi", "wsgi"] = "asgi"
+    interface: Interface = "asgi"
     handlers: tuple[Handler, ...] = PARTS
     around: None = None
 

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, WebSocket
 
+from .handlers import COMMON, METHODS, routes
 from .raw_applications import Ran, fold, metrics_asgi, say
-
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 # --- Starlette and FastAPI ----------------------------------------------------------------
 
 STARLETTE = (
-    *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "panel", "counter", "desk", "feed", "shown", "changed", "item"),
-    *("page", "front", "lobby", "issue", "sheet"),
+    *(*COMMON, "metrics", "inner", "panel", "counter", "desk", "feed", "shown", "changed"),
+    *("front", "lobby", "issue", "sheet"),
 )
+
+
+def _opened(ran: Ran) -> Callable[[WebSocket], Any]:
+    async def feed(socket: WebSocket) -> None:
+        ran("feed")
+        await socket.accept()
+        await socket.close()
+
+    return feed
+
+
+def _said(ran: Ran) -> Callable[..., Any]:
+    """Make an endpoint of Starlette that says its name."""
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse
+
+    def said(name: str) -> Callable[[Request], Any]:
+        async def endpoint(_: Request) -> PlainTextResponse:
+            ran(name)
+            return PlainTextResponse(name)
+
+        return endpoint
+
+    return said
 
 
 def starlette(
@@ -29,30 +51,16 @@ def starlette(
     from starlette.endpoints import HTTPEndpoint
     from starlette.middleware import Middleware
     from starlette.middleware.cors import CORSMiddleware
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse
     from starlette.routing import Host, Mount, Route, Router, WebSocketRoute
 
-    def said(name: str) -> Callable[[Request], Any]:
-        async def endpoint(_: Request) -> PlainTextResponse:
-            ran(name)
-            return PlainTextResponse(name)
-
-        return endpoint
-
-    async def feed(socket: WebSocket) -> None:
-        ran("feed")
-        await socket.accept()
-        await socket.close()
+    said = _said(ran)
 
     class View(HTTPEndpoint):
-        async def get(self, _: Request) -> PlainTextResponse:
-            ran("shown")
-            return PlainTextResponse("shown")
+        async def get(self, request: Any) -> Any:
+            return await said("shown")(request)
 
-        async def post(self, _: Request) -> PlainTextResponse:
-            ran("changed")
-            return PlainTextResponse("changed")
+        async def post(self, request: Any) -> Any:
+            return await said("changed")(request)
 
     class Run:
         """An endpoint that is an ASGI application: its route takes every method."""
@@ -60,43 +68,29 @@ def starlette(
         async def __call__(self, _scope: Any, _receive: Any, send: Any) -> None:
             await say("run", ran, send)
 
-    routes = [
-        Host(
-            "admin.test",
-            Router(
-                [
-                    Route("/panel", said("panel")),
-                    Route("/desk", said("desk")),
-                    Route("/front", said("front")),
-                ]
-            ),
-        ),
-        Host("shop.test", Router([Route("/panel", said("counter"))])),
-        Route("/health", said("health")),
-        Route("/api/models", said("models")),
-        Route("/api/images", said("image"), methods=["POST"]),
-        Route("/api/jobs", said("jobs")),
-        Route("/api/jobs", said("start"), methods=["POST"]),
-        Route("/api/jobs/{id:int}", said("job")),
-        Route("/api/jobs/{id:int}", said("cancel"), methods=["DELETE"]),
-        Route("/runs", Run()),
-        Route("/api/admin", said("admin")),
-        Route("/api/reports/", said("reports")),
-        Route("/files/{name:path}", said("upload")),
+    def below(**paths: str) -> Router:
+        return Router([Route(f"/{path}", said(name)) for name, path in paths.items()])
+
+    def plain(names: Iterable[str]) -> list[Route]:
+        return [
+            Route(path, Run()) if name == "run" else Route(path, said(name), methods=methods)
+            for name, path, methods in routes(names, number="{%s:int}")
+        ]
+
+    all_routes = [
+        Host("admin.test", below(panel="panel", desk="desk", front="front")),
+        Host("shop.test", below(counter="panel")),
+        *plain(COMMON[:-1]),
         Mount("/metrics", metrics_asgi(ran)),
         Mount("/sub", Starlette(routes=[Route("/inner", said("inner"))])),
-        WebSocketRoute("/feed", feed),
+        WebSocketRoute("/feed", _opened(ran)),
         Route("/view", View),
-        Route("/items/{id}", said("item")),
-        Route("/front", said("lobby")),
-        Route("/pages/{year:int}/{month:int}", said("issue")),
-        Route("/pages/{name:path}", said("sheet")),
-        Route("/{p:path}", said("page"), methods=METHODS),
+        *plain(("lobby", "issue", "sheet", "page")),
     ]
     middleware = [_cors(partial(Middleware, CORSMiddleware))] if cors else []
     if rewriting:
         middleware.append(Middleware(_AsgiRewriting))
-    app = Starlette(routes=routes, middleware=middleware)
+    app = Starlette(routes=all_routes, middleware=middleware)
     app.router.redirect_slashes = redirect
     return app
 
@@ -131,138 +125,93 @@ def cors_outside(app: Any) -> Any:
     return _cors(partial(CORSMiddleware, app))
 
 
+ORDERED = ("health", "item", "newest", "page")
+
+
 def ordered(ran: Ran) -> Any:
     """The routes of two handlers match the same path: the first one is taken, whatever is named."""
     from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse
     from starlette.routing import Route
 
-    def said(name: str) -> Callable[[Request], Any]:
-        async def endpoint(_: Request) -> PlainTextResponse:
-            ran(name)
-            return PlainTextResponse(name)
-
-        return endpoint
-
+    written = routes(ORDERED, number="{%s:int}")
+    said = _said(ran)
     return Starlette(
-        routes=[
-            Route("/health", said("health")),
-            Route("/items/{id}", said("item")),
-            Route("/items/newest", said("newest")),
-            Route("/{p:path}", said("page"), methods=METHODS),
-        ]
+        routes=[Route(path, said(name), methods=methods) for name, path, methods in written]
     )
+
+
+FASTAPI = (*COMMON, "metrics", "inner", "feed")
 
 
 def fastapi(ran: Ran, *, redirect: bool = True, root: str = "") -> Any:
     app = FastAPI(redirect_slashes=redirect, openapi_url=None, root_path=root)
-    admin = APIRouter(prefix="/api")
+    inner = FastAPI(openapi_url=None)
+    included = APIRouter(prefix="/api")
 
-    def add(to: Any, name: str, path: str, *methods: str) -> None:
+    def add(to: Any, name: str, path: str, methods: Iterable[str] = ("GET",)) -> None:
         async def endpoint() -> str:
             ran(name)
             return name
 
-        to.add_api_route(path, endpoint, methods=list(methods or ["GET"]))
+        to.add_api_route(path, endpoint, methods=list(methods))
 
-    add(app, "health", "/health")
-    add(app, "models", "/api/models")
-    add(app, "image", "/api/images", "POST")
-    add(app, "jobs", "/api/jobs")
-    add(app, "start", "/api/jobs", "POST")
-    add(app, "job", "/api/jobs/{id}")
-    add(app, "cancel", "/api/jobs/{id}", "DELETE")
-    add(app, "run", "/runs", *METHODS)
-    add(admin, "admin", "/admin")
-    add(admin, "reports", "/reports/")
-    app.include_router(admin)
-    add(app, "upload", "/files/{name:path}")
     app.mount("/metrics", metrics_asgi(ran))
-    inner = FastAPI(openapi_url=None)
-    add(inner, "inner", "/inner")
     app.mount("/sub", inner)
-
-    @app.websocket("/feed")
-    async def feed(socket: WebSocket) -> None:
-        ran("feed")
-        await socket.accept()
-        await socket.close()
-
-    add(app, "item", "/items/{id}")
-    add(app, "page", "/{p:path}", *METHODS)
+    add(inner, "inner", "/inner")
+    app.websocket("/feed")(_opened(ran))
+    for name, path, methods in routes(COMMON, number="{%s}"):
+        if name in ("admin", "reports"):
+            add(included, name, path.removeprefix("/api"), methods)
+        elif name != "page":
+            add(app, name, path, methods)
+    app.include_router(included)
+    add(app, "page", "/{p:path}", METHODS)
     return app
 
-
-FASTAPI = (
-    *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "metrics", "inner", "feed", "item", "page"),
-)
 
 # --- Litestar and Quart -------------------------------------------------------------------
 
 LITESTAR = FASTAPI
-QUART = (
-    *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
-    *("upload", "feed", "shown", "changed", "item", "page", "issue", "sheet"),
-)
+QUART = (*COMMON, "feed", "shown", "changed", "issue", "sheet")
 
 
 def litestar(ran: Ran) -> Any:
     litestar: Any = import_module("litestar")
     handlers: Any = import_module("litestar.handlers")
+    types: Any = import_module("litestar.types")
 
-    def said(name: str, path: Any, *methods: str) -> Any:
+    def said(name: str, path: Any, methods: Iterable[str]) -> Any:
         async def endpoint() -> str:
             ran(name)
             return name
 
         endpoint.__name__ = name
         return handlers.route(
-            path, http_method=list(methods or ["GET"]), status_code=200, media_type="text/plain"
+            path, http_method=list(methods), status_code=200, media_type="text/plain"
         )(endpoint)
 
-    async def metrics(scope: Any, receive: Any, send: Any) -> None:
-        await metrics_asgi(ran)(scope, receive, send)
+    def application(name: str, path: str, **options: bool) -> Any:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await (say(name, ran, send) if name != "metrics" else metrics(scope, receive, send))
 
-    async def inner(scope: Any, receive: Any, send: Any) -> None:
-        await say("inner", ran, send)
+        named = {"scope": types.Scope, "receive": types.Receive, "send": types.Send}
+        app.__annotations__ = {**named, "return": None}
+        return handlers.asgi(path, copy_scope=True, **options)(app)
 
-    async def feed(socket: Any) -> None:
-        ran("feed")
-        await socket.accept()
-        await socket.close()
-
-    async def run(scope: Any, receive: Any, send: Any) -> None:
-        await say("run", ran, send)
-
-    any_of = import_module("litestar.types")
-    for app in (metrics, inner, run):
-        app.__annotations__ = {
-            "scope": any_of.Scope,
-            "receive": any_of.Receive,
-            "send": any_of.Send,
-            "return": None,
-        }
+    metrics, feed = metrics_asgi(ran), _opened(ran)
     feed.__annotations__ = {"socket": litestar.WebSocket, "return": None}
+    plain = routes([name for name in COMMON if name not in ("run", "page")], number="{%s:int}")
     return litestar.Litestar(
         [
-            said("health", "/health"),
-            said("models", "/api/models"),
-            said("image", "/api/images", "POST"),
-            said("jobs", "/api/jobs"),
-            said("start", "/api/jobs", "POST"),
-            said("job", "/api/jobs/{id:int}"),
-            said("cancel", "/api/jobs/{id:int}", "DELETE"),
-            handlers.asgi("/runs", copy_scope=True)(run),
-            said("admin", "/api/admin"),
-            said("reports", "/api/reports/"),
-            said("upload", "/files/{name:path}"),
-            handlers.asgi("/metrics", is_mount=True, copy_scope=True)(metrics),
-            handlers.asgi("/sub/inner", copy_scope=True)(inner),
+            *(
+                said(name, path.replace("{id}", "{id:str}"), methods)
+                for name, path, methods in plain
+            ),
+            application("run", "/runs"),
+            application("metrics", "/metrics", is_mount=True),
+            application("inner", "/sub/inner"),
             handlers.websocket("/feed")(feed),
-            said("item", "/items/{id:str}"),
-            said("page", ["/", "/{p:path}"], *METHODS),
+            said("page", ["/", "/{p:path}"], METHODS),
         ],
         middleware=[import_module("lockgate.litestar").RouteMiddleware],
         openapi_config=None,
@@ -274,51 +223,36 @@ def quart(ran: Ran, *, strict: bool = True) -> Any:
     quart: Any = import_module("quart")
     views: Any = import_module("quart.views")
     app = quart.Quart("attacked")
-    app.url_map.strict_slashes = strict
 
-    def add(name: str, path: str, *methods: str) -> None:
-        async def endpoint(**_: object) -> str:
+    def said(name: str) -> Any:
+        async def endpoint(*_: object, **__: object) -> str:
             ran(name)
             return name
 
-        app.add_url_rule(path, f"{name} {path}", endpoint, methods=list(methods or ["GET"]))
-
-    add_werkzeug(add)
-
-    class View(views.MethodView):  # type: ignore[misc]
-        async def get(self) -> str:
-            ran("shown")
-            return "shown"
-
-        async def post(self) -> str:
-            ran("changed")
-            return "changed"
-
-    app.add_url_rule("/view", view_func=View.as_view("view"))
+        return endpoint
 
     async def feed() -> None:
         ran("feed")
         await quart.websocket.accept()
 
+    add_werkzeug(app, views.MethodView, said, strict=strict)
     app.add_websocket("/feed", "feed", feed)
     return app
 
 
-def add_werkzeug(add: Callable[..., None]) -> None:
-    """The routes that Flask and Quart write alike."""
-    add("health", "/health")
-    add("models", "/api/models")
-    add("image", "/api/images", "POST")
-    add("jobs", "/api/jobs")
-    add("start", "/api/jobs", "POST")
-    add("job", "/api/jobs/<int:id>")
-    add("cancel", "/api/jobs/<int:id>", "DELETE")
-    add("run", "/runs", *METHODS)
-    add("admin", "/api/admin")
-    add("reports", "/api/reports/")
-    add("upload", "/files/<path:name>")
-    add("item", "/items/<id>")
-    add("issue", "/pages/<int:year>/<int:month>")
-    add("sheet", "/pages/<path:name>")
-    add("page", "/", *METHODS)
-    add("page", "/<path:p>", *METHODS)
+def add_werkzeug(app: Any, base: Any, said: Callable[[str], Any], *, strict: bool) -> None:
+    """Add the routes that Flask and Quart write alike.
+
+    Args:
+        app: of one of them.
+        base: its class of views.
+        said: makes a view that says its name.
+        strict: whether a last slash makes another path.
+    """
+    app.url_map.strict_slashes = strict
+    styles = {"number": "<int:%s>", "text": "<%s>", "tail": "<path:%s>"}
+    plain = (*COMMON[:-1], "issue", "sheet", "page")
+    for name, path, methods in [*routes(plain, **styles), ("page", "/", METHODS)]:
+        app.add_url_rule(path, f"{name} {path}", said(name), methods=list(methods))
+    view: Any = type("View", (base,), {"get": said("shown"), "post": said("changed")})
+    app.add_url_rule("/view", view_func=view.as_view("view"))

@@ -9,8 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -20,10 +19,10 @@ from .attack import Attack
 from .generator import attacks
 from .handlers import BY_NAME
 from .oracle import Violation, is_preflight, judge, judge_lost
-from .pairs import PAIRS, Target, served
+from .pairs import PAIRS, Target, served, side_by_side
 from .record import LOST, Record, Run
 from .service import BARE
-from .wire import SECONDS, SILENT, Answer, Connection, Http1, Http2
+from .wire import SECONDS, SILENT, Answer
 
 KEPT = 5
 """How many requests of one kind are shown."""
@@ -99,10 +98,9 @@ class Attacker:
         self.report = Report(target.name)
         self._record: Record = target.record
         self._handlers = target.application.handlers
-        http1 = target.server.protocol == "http/1.1"
-        self._connection: Connection = (Http1 if http1 else Http2)(target.port, patience)
+        self._connection = target.connect(patience)
         self._record.patience = patience
-        self._http1 = http1
+        self._http1 = target.server.protocol == "http/1.1"
         self._keys = target.keys
         self._names = {name: f"<{name}>" for name in self._keys}
         self._sent: dict[int, Sent] = {}
@@ -261,26 +259,14 @@ def attacked(pair: tuple[str, str], seed: int, count: int) -> Report:
         return Attacker(target).run(seed, count)
 
 
-def campaign(
-    pairs: Sequence[tuple[str, str]], seed: int, count: int, processes: int
-) -> Iterator[Report]:
-    """Attack pairs side by side; gives the reports in the order of the pairs."""
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(partial(attacked, seed=seed, count=count), pairs)
-
-
 def line(report: Report) -> str:
     """A line of the table."""
     server, application = report.pair.split(" ")
     figures = f"{report.requests:8} {report.entered:8} {len(report.reached):8}"
     rate = report.requests / report.seconds if report.seconds else 0
-    died = f"  died {report.deaths} times" if report.deaths else ""
-    for what, times in (
-        ("hung", len(report.hung)),
-        ("late", len(report.late)),
-        ("lost", report.lost),
-    ):
-        died += f"  {what} {times}" if times else ""
+    others = report.deaths, len(report.hung), len(report.late), report.lost
+    named = zip(("died", "hung", "late", "lost"), others, strict=True)
+    died = "".join(f"  {what} {times} times" for what, times in named if times)
     found = f"{len(report.kinds):8} {sum(report.kinds.values()):8}"
     return f"{server:18} {application:22} {figures} {found} {rate:7.0f}/s{died}"
 
@@ -314,7 +300,8 @@ def main() -> None:
     pairs = [pair for pair in PAIRS if options.only in " ".join(pair)]
     print(HEAD)
     reports: list[Report] = []
-    for report in campaign(pairs, options.seed, options.count, options.processes):
+    attack = partial(attacked, seed=options.seed, count=options.count)
+    for report in side_by_side(attack, pairs, options.processes):
         print(line(report), flush=True)
         reports.append(report)
     findings = [finding for report in reports for finding in report.findings]

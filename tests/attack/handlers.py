@@ -5,7 +5,8 @@ Costs differ, so that a charge tells which rule was applied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from lockgate import PUBLIC, Rule
@@ -99,6 +100,35 @@ NAMES = tuple(handler.name for handler in ALL)
 BY_NAME = {handler.name: handler for handler in ALL}
 
 CATCH_ALL = "GET /{p:path}"
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+COMMON = (
+    *("health", "models", "image", "jobs", "start", "job", "cancel", "run", "admin", "reports"),
+    *("upload", "item", "page"),
+)
+"""What every framework serves."""
+_NUMBERED = frozenset({"job", "cancel", "issue"})
+
+
+def routes(
+    names: Iterable[str], *, number: str, text: str = "{%s}", tail: str = "{%s:path}"
+) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Give handlers, each with its path as a framework writes it and the methods of its route.
+
+    Args:
+        names: of the handlers, all of whose routes are written alike.
+        number: how the framework writes a parameter that is a number.
+        text: one that is a segment.
+        tail: one that is the rest of the path.
+    """
+    for name in names:
+        handler = BY_NAME[name]
+        path = (*handler.paths, "/{p:path}")[0]
+        segment = number if name in _NUMBERED else text
+        for parameter in re.findall(r"\{(\w+(?::path)?)\}", path):
+            plain, _, kind = parameter.partition(":")
+            path = path.replace(f"{{{parameter}}}", (tail if kind else segment) % plain)
+        yield name, path, METHODS if name in ("run", "page") else handler.methods
 
 
 def table(names: Iterable[str], *, public: bool) -> tuple[Handler, ...]:

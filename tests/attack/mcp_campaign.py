@@ -1,17 +1,10 @@
-"""The campaign against MCP servers: no tool runs that was not admitted and charged (D49, D31).
-
-``python -m tests.attack.mcp_campaign --count 2000 --seed 1`` prints a table of pairs, and every
-call that broke a sentence.
-"""
+"""The campaign against MCP servers: no tool runs that was not admitted and charged (D49, D31)."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -19,9 +12,9 @@ from random import Random
 from .mcp_applications import PARTS
 from .mcp_calls import CREDENTIALS, HostileCall, Sessions, hostile, plain, simpler
 from .oracle import may
-from .pairs import Target, served
+from .pairs import Target, served, side_by_side
 from .record import LOST, ORGANIZATIONS, Run
-from .wire import SECONDS, SILENT, Answer, Connection, Http1, Http2
+from .wire import SECONDS, SILENT, Answer
 
 PAIRS = tuple(
     (server, application)
@@ -57,8 +50,7 @@ class Caller:
     """
 
     def __init__(self, target: Target, patience: float = SECONDS) -> None:
-        http1 = target.server.protocol == "http/1.1"
-        self._connection: Connection = (Http1 if http1 else Http2)(target.port, patience)
+        self._connection = target.connect(patience)
         self._record, self._keys = target.record, target.keys
         self._record.patience = max(patience, 5.0)
         self.report = Report(target.name)
@@ -155,14 +147,6 @@ def attacked(pair: tuple[str, str], seed: int, count: int, patience: float = SEC
         return report
 
 
-def campaign(
-    pairs: Sequence[tuple[str, str]], seed: int, count: int, processes: int
-) -> Iterator[Report]:
-    """Attack pairs side by side; gives the reports in the order of the pairs."""
-    with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(partial(attacked, seed=seed, count=count), pairs)
-
-
 HEAD = f"{'server and application':32} {'calls':>7} {'entered':>8} {'ran':>7} {'findings':>8}"
 
 
@@ -180,23 +164,9 @@ def run(only: str, seed: int, count: int, processes: int) -> int:
     pairs = [pair for pair in PAIRS if only in " ".join(pair)]
     findings = 0
     print(HEAD)
-    for report in campaign(pairs, seed, count, processes):
+    for report in side_by_side(partial(attacked, seed=seed, count=count), pairs, processes):
         print(line(report), flush=True)
         findings += len(report.findings)
         for finding in report.findings[:KEPT]:
             print(f"  {finding}", flush=True)
     return findings
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--count", type=int, default=2000, help="hostile calls of each server")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--only", default="", help="pairs that contain this text")
-    options = parser.parse_args()
-    raise SystemExit(bool(run(options.only, options.seed, options.count, options.processes)))
-
-
-if __name__ == "__main__":
-    main()

@@ -169,33 +169,11 @@ def declared_rules_of_tools_are_not_charged() -> None:
     _set(mcp, check_declared=lambda *_: None)
 
 
-MUTANTS: Final[dict[str, Callable[[], None]]] = {
-    mutate.__name__: mutate
-    for mutate in (
-        no_check_at_dispatch,
-        preflights_run_handlers,
-        last_slashes_are_other_paths,
-        unnamed_methods_take_any_key,
-        absolute_forms_are_paths,
-        control_characters_are_plain,
-        declared_costs_are_not_charged,
-        declared_costs_of_methods_are_not_charged,
-        dead_patterns_are_rules,
-        decorators_above_routes_do_nothing,
-        made_up_scopes_are_scopes,
-        costs_above_limits_are_silent,
-        headers_name_the_calls_of_every_version,
-        sessions_of_mcp_belong_to_anyone,
-        declared_rules_of_tools_are_not_charged,
-    )
-}
-
-
 def mutate() -> None:
     """Make the fault that the environment names, if any."""
     name = os.environ.get(MUTANT)
     if name is not None:
-        MUTANTS[name]()
+        globals()[name]()
 
 
 def pytest_configure() -> None:

@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from tests.servers import reserved_port
 from tests.tracing import untraced
@@ -20,12 +21,13 @@ from .applications import APPLICATIONS, Application, McpApplication
 from .mutants import MUTANT
 from .record import Record
 from .service import APPLICATION, FOLDER
-from .wire import Http1, Http2, Request
+from .wire import Connection, Http1, Http2, Request
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60.0
 
 Protocol = Literal["http/1.1", "http/2"]
+R = TypeVar("R")
 
 
 class Server(NamedTuple):
@@ -35,8 +37,6 @@ class Server(NamedTuple):
     interface: Literal["asgi", "wsgi"]
     command: tuple[str, ...]
     protocol: Protocol = "http/1.1"
-    prefix: str = ""
-    """What the server says that it serves below (``root_path``)."""
     any_method_opens: bool = False
     """Whether a WebSocket handshake by any method is one to the application, as to no other."""
 
@@ -49,36 +49,23 @@ _GUNICORN = (
     "--no-control-socket",
 )
 
+_UVICORN_WORKER = "uvicorn.workers.UvicornWorker"
+
 SERVERS = {
     server.name: server
     for server in (
         Server("uvicorn-h11", "asgi", (*_UVICORN, "--http=h11")),
         Server("uvicorn-httptools", "asgi", (*_UVICORN, "--http=httptools")),
-        Server(
-            "uvicorn-below",
-            "asgi",
-            (*_UVICORN, "--http=h11", "--root-path=/shop"),
-            prefix="/shop",
-        ),
+        Server("uvicorn-below", "asgi", (*_UVICORN, "--http=h11", "--root-path=/shop")),
         Server("hypercorn", "asgi", (*_HYPERCORN, "tests.attack.entry:app")),
         Server("hypercorn-h2", "asgi", (*_HYPERCORN, "tests.attack.entry:app"), "http/2"),
         Server("hypercorn-wsgi", "wsgi", (*_HYPERCORN, "wsgi:tests.attack.entry:app")),
         Server("granian-asgi", "asgi", (*_GRANIAN, "--interface=asgi"), any_method_opens=True),
-        Server(
-            "granian-h2",
-            "asgi",
-            (*_GRANIAN, "--interface=asgi", "--http=2"),
-            "http/2",
-            any_method_opens=True,
-        ),
+        Server("granian-h2", "asgi", (*_GRANIAN, "--interface=asgi", "--http=2"), "http/2", True),
         Server("granian-wsgi", "wsgi", (*_GRANIAN, "--interface=wsgi")),
         Server("gunicorn", "wsgi", (*_GUNICORN, "--threads=4")),
         Server("gunicorn-asgi", "asgi", (*_GUNICORN, "--worker-class=asgi")),
-        Server(
-            "gunicorn-uvicorn",
-            "asgi",
-            (*_GUNICORN, "--worker-class=uvicorn.workers.UvicornWorker"),
-        ),
+        Server("gunicorn-uvicorn", "asgi", (*_GUNICORN, f"--worker-class={_UVICORN_WORKER}")),
         Server("waitress", "wsgi", ("waitress", "--listen=127.0.0.1:{port}", "{wsgi}")),
         Server("werkzeug", "wsgi", ("tests.attack.development", "{port}")),
     )
@@ -151,8 +138,21 @@ class Target(NamedTuple):
         keys: dict[str, str] = json.loads((self.folder / "keys.json").read_text())
         return keys
 
+    def connect(self, patience: float) -> Connection:
+        """Make a connection, on which the server may take some seconds to answer."""
+        protocol = Http1 if self.server.protocol == "http/1.1" else Http2
+        return protocol(self.port, patience)
+
     def log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+
+def side_by_side(
+    attacked: Callable[[tuple[str, str]], R], pairs: Sequence[tuple[str, str]], processes: int
+) -> Iterator[R]:
+    """Attack pairs in several processes; gives the reports in the order of the pairs."""
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(attacked, pairs)
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def served(server_name: str, application_name: str, mutant: str | None = None) -
 def _answers(target: Target) -> bool:
     """Whether a request comes to the application: some servers listen before they load it."""
     id = target.record.new_id()
-    connection = (Http1 if target.server.protocol == "http/1.1" else Http2)(target.port, 10.0)
+    connection = target.connect(10.0)
     try:
         connection.send(Request(b"GET", b"/health", alone=True).numbered(id), {})
     except OSError:

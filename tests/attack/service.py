@@ -6,18 +6,16 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 from starlette.types import Message, Receive, Scope, Send
 
-from lockgate import Gate, Plan, PlanBook, run
+from lockgate import Gate, MemoryStore, Plan, PlanBook, run
 from lockgate.core.key_format import Token
-from lockgate.core.limit_windows import LimitWindows
-from lockgate.core.sliding_window import Reading, Window
+from lockgate.core.ledger import Action, Hit
 from lockgate.options import WebOptions
 from lockgate.stores.answers import Admission, Verdict
-from tests.by_verbs import MemoryByVerbs
 
 from .applications import APPLICATIONS
 from .mutants import mutate
@@ -26,6 +24,8 @@ from .record import ID, RunLog
 APPLICATION = "LOCKGATE_ATTACK_APPLICATION"
 FOLDER = "LOCKGATE_ATTACK_FOLDER"
 
+A = TypeVar("A")
+
 BARE = "x-attack-bare"
 """A request with this header goes to the same application without a gate."""
 
@@ -33,33 +33,25 @@ HUGE = 10**12
 SCOPES = {"weak": "upload:read", "models": "models:read", "jobs": "jobs:read", "full": "*"}
 
 
-class CountingStore(MemoryByVerbs):
+class CountingStore(MemoryStore):
     """Records the charges of each organization, by the request that caused them."""
 
     def __init__(self, log: RunLog) -> None:
         super().__init__()
         self._log = log
 
-    async def admit(
-        self, token: Token, cost: int, plans: PlanBook, *more: Any, **named: Any
-    ) -> Admission:
-        admission = await super().admit(token, cost, plans, *more, **named)
+    async def admit(self, token: Token, cost: int, *more: Any, **named: Any) -> Admission:
+        admission = await super().admit(token, cost, *more, **named)
         if admission.verdict is Verdict.ADMITTED and admission.key is not None:
             self._log.charged(admission.key.organization, cost)
         return admission
 
-    async def hit(
-        self,
-        organization: str,
-        windows: tuple[Window, ...],
-        cost: int,
-        now: int | None = None,
-        limits: LimitWindows | None = None,
-    ) -> Reading:
-        reading = await super().hit(organization, windows, cost, now)
-        if reading.allowed:
-            self._log.charged(organization, cost)
-        return reading
+    async def charge(self, owner: str, action: Action[A], now: int | None = None) -> A:
+        answer: Any = await super().charge(owner, action, now)
+        called: object = action
+        if isinstance(called, Hit) and answer.allowed:
+            self._log.charged(owner, called.cost)
+        return cast(A, answer)
 
 
 class Recorder:

@@ -59,21 +59,19 @@ def flask_starts(app: Flask, gate: Gate, rules: Rules | None = None, **options: 
 # --- rules that match no request ----------------------------------------------------------
 
 
+GUARDS: dict[str, Callable[[Gate, Rules], object]] = {
+    "asgi": lambda gate, rules: AsgiGate(Starlette(), gate, rules),
+    "wsgi": lambda gate, rules: WsgiGate(nothing, gate, rules),
+    "flask": lambda gate, rules: protect(Flask("dead"), gate, rules=rules),
+}
+
+
 @pytest.mark.parametrize("path", NEVER)
-@pytest.mark.parametrize("guard", [AsgiGate, WsgiGate], ids=["asgi", "wsgi"])
-def test_a_rule_that_no_request_matches_is_refused_D31(
-    gate: Gate, guard: Callable[..., object], path: str
-) -> None:
-    app: Any = Starlette() if guard is AsgiGate else nothing
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_rule_that_no_request_matches_is_refused_D31(gate: Gate, guard: str, path: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        guard(app, gate, {f"GET {path}": "jobs:read"})
+        GUARDS[guard](gate, {f"GET {path}": "jobs:read"})
     assert path in str(refused.value)
-
-
-@pytest.mark.parametrize("path", NEVER)
-def test_flask_refuses_a_rule_that_no_request_matches_D31(gate: Gate, path: str) -> None:
-    with pytest.raises(ConfigurationError):
-        protect(Flask("dead"), gate, rules={f"GET {path}": "jobs:read"})
 
 
 @pytest.mark.parametrize(
@@ -157,40 +155,38 @@ def told_or_done() -> Iterator[list[bool]]:
     assert done == [True]
 
 
-def test_flask_cost_of_a_view_method_is_charged_or_an_error_D31(gate: Gate) -> None:
+class Posts(MethodView):
+    """What a view does by its one method."""
+
+    def post(self) -> str:
+        return "jobs"
+
+
+class OfTheMethod(Posts):
+    post = requires("jobs:write", cost=3)(Posts.post)
+
+
+class OfTheView(Posts):
+    decorators = [requires("jobs:write", cost=3)]  # noqa: RUF012 - as Flask types it
+
+
+@pytest.mark.parametrize(
+    ("view", "scopes", "expected"),
+    [(OfTheMethod, ["*"], (200, 3)), (OfTheView, ["jobs:read"], (403, None))],
+)
+def test_flask_requirement_of_a_view_holds_or_is_an_error_D31(
+    gate: Gate, view: type[MethodView], scopes: list[str], expected: tuple[int, int | None]
+) -> None:
     app = Flask("class-based")
-
-    class Jobs(MethodView):
-        @requires("jobs:write", cost=3)
-        def post(self) -> str:
-            return "jobs"
-
-    app.add_url_rule("/jobs", view_func=Jobs.as_view("jobs"))
-    key = run(gate.keys.create("org_1", name="key")).text
+    app.add_url_rule("/jobs", view_func=view.as_view("jobs"))
+    key = run(gate.keys.create("org_1", name="key", scopes=scopes)).text
     plan = gate.plans.default
     with told_or_done() as done:
         protect(app, gate)
-        bearer = {"Authorization": f"Bearer {key}"}
-        answered = app.test_client().post("/jobs", headers=bearer)
+        answered = app.test_client().post("/jobs", headers={"Authorization": f"Bearer {key}"})
         used = run(gate.store.charge("org_1", Peek(plan.windows))).used[0]
-        done.append((answered.status_code, used) == (200, 3))
-
-
-def test_flask_scope_of_a_view_method_is_needed_or_an_error_D31(gate: Gate) -> None:
-    app = Flask("class-based")
-
-    class Jobs(MethodView):
-        decorators = [requires("jobs:write", cost=3)]  # noqa: RUF012 - as Flask types it
-
-        def post(self) -> str:
-            return "jobs"
-
-    app.add_url_rule("/jobs", view_func=Jobs.as_view("jobs"))
-    key = run(gate.keys.create("org_1", name="key", scopes=["jobs:read"])).text
-    with told_or_done() as done:
-        protect(app, gate)
-        bearer = {"Authorization": f"Bearer {key}"}
-        done.append(app.test_client().post("/jobs", headers=bearer).status_code == 403)
+        status = answered.status_code
+        done.append(expected in ((status, used), (status, None)))
 
 
 # --- scopes that do not exist -------------------------------------------------------------
@@ -200,35 +196,39 @@ def misspelled(caller: Annotated[Principal, fastapi_requires("jobs:raed")]) -> P
     return caller
 
 
-@pytest.mark.parametrize("nested", [False, True])
-def test_fastapi_scope_that_does_not_exist_is_refused_D31(gate: Gate, nested: bool) -> None:
+def nested(gate: Gate) -> None:
     app = FastAPI()
-    if nested:
 
-        @app.get("/jobs")
-        async def jobs(caller: Annotated[Any, Depends(misspelled)]) -> str:
-            return "jobs"
-    else:
+    @app.get("/jobs")
+    async def jobs(caller: Annotated[Any, Depends(misspelled)]) -> str:
+        return "jobs"
 
-        @app.get("/jobs", dependencies=[fastapi_requires("jobs:raed")])
-        async def plain_jobs() -> str:
-            return "jobs"
-
-    with pytest.raises(ConfigurationError, match="jobs:raed"):
-        starts(AsgiGate(app, gate))
+    starts(AsgiGate(app, gate))
 
 
-def test_starlette_scope_that_does_not_exist_is_refused_D31(gate: Gate) -> None:
+def of_a_route(gate: Gate) -> None:
+    app = FastAPI()
+    app.get("/jobs", dependencies=[fastapi_requires("jobs:raed")])(lambda: "jobs")
+    starts(AsgiGate(app, gate))
+
+
+def of_starlette(gate: Gate) -> None:
     routes = [Route("/jobs", starlette.requires("jobs:raed")(answer))]
-    with pytest.raises(ConfigurationError, match="jobs:raed"):
-        starts(AsgiGate(Starlette(routes=routes), gate))
+    starts(AsgiGate(Starlette(routes=routes), gate))
 
 
-def test_flask_scope_that_does_not_exist_is_refused_D31(gate: Gate) -> None:
+def of_flask(gate: Gate) -> None:
     app = Flask("misspelt")
     app.add_url_rule("/jobs", "jobs", requires("jobs:raed")(lambda: "jobs"))
+    flask_starts(app, gate)
+
+
+@pytest.mark.parametrize("start", [nested, of_a_route, of_starlette, of_flask])
+def test_a_scope_that_does_not_exist_is_refused_D31(
+    gate: Gate, start: Callable[[Gate], None]
+) -> None:
     with pytest.raises(ConfigurationError, match="jobs:raed"):
-        flask_starts(app, gate)
+        start(gate)
 
 
 # --- costs that no plan admits ------------------------------------------------------------

@@ -17,7 +17,7 @@ PATIENT = 30.0
     ("servers", "name", "beside", "deadline"),
     [
         ("Sentinel", "planned failover", ALONE, 0.25),
-        ("Cluster", "a master is killed", SQLITE, 0.25),
+        pytest.param("Cluster", "a master is killed", SQLITE, 0.25, marks=pytest.mark.matrix),
         pytest.param(
             *("Cluster", "ten slots move, used and idle", ALONE, PATIENT), marks=pytest.mark.matrix
         ),
