@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -106,45 +106,55 @@ SILENT = Answer(None)
 """The server neither answered nor cut the connection."""
 
 
-class Connection(Protocol):
+class Connection:
     """Sends requests one after another, and connects again where a connection ended."""
-
-    def send(self, request: Request, keys: Mapping[str, str], extra: Headers = ()) -> Answer: ...
-
-    def close(self) -> None: ...
-
-
-class Http1:
-    """HTTP/1.1 by hand, kept alive."""
 
     def __init__(self, port: int, seconds: float = SECONDS) -> None:
         self._port = port
         self._seconds = seconds
         self._socket: socket.socket | None = None
-        self._buffer = b""
 
     def send(self, request: Request, keys: Mapping[str, str], extra: Headers = ()) -> Answer:
-        wire = request.wire(keys, extra)
         if request.alone:
             self.close()
-        answer = NOTHING
-        for last in (False, True):
+        while True:
             reused = self._socket is not None
-            sock = self._socket or self._connect()
             try:
-                sock.sendall(wire)
-                answer = self._read(request.method)
+                answer = self._exchange(request, keys, extra)
             except TimeoutError:
                 self.close()
                 return SILENT
-            except OSError:
+            except (OSError, ProtocolError):
                 answer = NOTHING
             if answer.status is not None:
-                break
+                return answer
             self.close()
             # The server may have closed a kept connection before it saw this request.
-            if not reused or last:
+            if not reused:
                 return answer
+
+    def _exchange(self, request: Request, keys: Mapping[str, str], extra: Headers) -> Answer:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = None
+
+    def _connect(self) -> socket.socket:
+        self._socket = socket.create_connection(("127.0.0.1", self._port), self._seconds)
+        return self._socket
+
+
+class Http1(Connection):
+    """HTTP/1.1 by hand, kept alive."""
+
+    _buffer = b""
+
+    def _exchange(self, request: Request, keys: Mapping[str, str], extra: Headers) -> Answer:
+        sock = self._socket or self._connect()
+        sock.sendall(request.wire(keys, extra))
+        answer = self._read(request.method)
         if request.alone:
             self._drain()
         closing = any(b"close" in value.lower() for value in answer.all(b"connection"))
@@ -153,13 +163,12 @@ class Http1:
         return answer
 
     def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket, self._buffer = None, b""
+        super().close()
+        self._buffer = b""
 
     def _connect(self) -> socket.socket:
-        self._socket = socket.create_connection(("127.0.0.1", self._port), self._seconds)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super()._connect().setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert self._socket is not None
         return self._socket
 
     def _drain(self) -> None:
@@ -228,16 +237,21 @@ class Http1:
                 return body
 
 
-class Http2:
+class Http2(Connection):
     """HTTP/2 with prior knowledge: one stream after another on one connection."""
 
-    def __init__(self, port: int, seconds: float = SECONDS) -> None:
-        self._port = port
-        self._seconds = seconds
-        self._socket: socket.socket | None = None
-        self._h2: H2Connection | None = None
+    def _connect(self) -> socket.socket:
+        self._h2 = H2Connection(
+            H2Configuration(
+                header_encoding=None,
+                validate_outbound_headers=False,
+                normalize_outbound_headers=False,
+            )
+        )
+        self._h2.initiate_connection()
+        return super()._connect()
 
-    def send(self, request: Request, keys: Mapping[str, str], extra: Headers = ()) -> Answer:
+    def _exchange(self, request: Request, keys: Mapping[str, str], extra: Headers) -> Answer:
         # A WebSocket handshake is a CONNECT with a protocol (RFC 8441), left open.
         opens = request.header(b"upgrade") == b"websocket"
         pseudo = [
@@ -249,41 +263,10 @@ class Http2:
         ]
         fields = [(n.lower(), v) for n, v in (*request.fields(keys), *extra)]
         fields = [(n, v) for n, v in fields if n not in HOP_BY_HOP]
-        answer = NOTHING
-        for last in (False, True):
-            reused = self._socket is not None
-            try:
-                answer = self._exchange([*pseudo, *fields], request.body, opens)
-            except TimeoutError:
-                self.close()
-                return SILENT
-            except (OSError, ProtocolError):
-                self.close()
-                answer = NOTHING
-            if answer.status is not None or not reused or last:
-                break
-        return answer
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        self._socket = self._h2 = None
-
-    def _exchange(self, fields: Iterable[tuple[bytes, bytes]], body: bytes, opens: bool) -> Answer:
-        if self._socket is None or self._h2 is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), self._seconds)
-            self._h2 = H2Connection(
-                H2Configuration(
-                    header_encoding=None,
-                    validate_outbound_headers=False,
-                    normalize_outbound_headers=False,
-                )
-            )
-            self._h2.initiate_connection()
-        sock: socket.socket = self._socket
-        h2: H2Connection = self._h2
+        sock, body = self._socket or self._connect(), request.body
+        h2 = self._h2
         stream = h2.get_next_available_stream_id()
-        h2.send_headers(stream, list(fields), end_stream=not (body or opens))
+        h2.send_headers(stream, [*pseudo, *fields], end_stream=not (body or opens))
         if body:
             h2.send_data(stream, body, end_stream=True)
         sock.sendall(h2.data_to_send())

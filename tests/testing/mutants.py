@@ -42,6 +42,7 @@ class Call:
         self, store: Any, right: Any, named: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> None:
         self.store: Final = store
+        self.verb: Final = str(right.__name__)
         self._right: Final = right
         self._named: Final = named
         self._defaults: Final = defaults
@@ -127,7 +128,7 @@ def wrong(
 
     def make(how: How) -> type[Mutant]:
         own["killed_by"] = frozenset(killed_by.split())
-        methods = {verb: _method(of, verb, how) for verb in verbs}
+        methods = {verb: changed(of, verb, how) for verb in verbs}
         return type(name or how.__name__, (of,), {**methods, **own})
 
     return make
@@ -145,7 +146,8 @@ def several(table: Table, of: type[Mutant] = Mutant, **own: Any) -> None:
         wrong(killed_by, *verbs.split(), of=of, name=name, **own)(how)
 
 
-def _method(of: type[Mutant], verb: str, how: How) -> Callable[..., Any]:
+def changed(of: type[Mutant], verb: str, how: How) -> Callable[..., Any]:
+    """Return a method of a store with a mistake."""
     right = getattr(of, verb)
     asked = signature(right)
     defaults = {one.name: one.default for one in asked.parameters.values()}

@@ -14,49 +14,19 @@ from lockgate.core.ledger import Hit, HitLeased, LeasesOut, Peek
 from lockgate.stores.key_value import RecordStore
 from tests.examples.test_own_store import example
 
+_CHARGES = ("Hit", "Hit, soft quota", "Take", "Settle", "Renew", "Settle, soft quota", "HitLeased")
+_SLOTS = ("Take, slot", "Settle, slot")
+_READS = ("Peek", "Look, slots", "Look", "LeasesOut", "LeasesOut, in use")
 LOCKED_VERBS: Final = (
-    "charge(Hit)",
-    "charge(Hit, soft quota)",
-    "charge(Take)",
-    "charge(Settle)",
-    "charge(Renew)",
-    "charge(Settle, soft quota)",
-    "admit(lease)",
-    "charge(HitLeased)",
-    "charge(Take, slot)",
-    "charge(Settle, slot)",
-    "insert",
-    "revoke_if_live",
-    "update_if",
-    "rotate_if",
-    "rehash_if",
-    "add_usage",
-    "register",
-    "claim_if_unclaimed",
-    "sign_in",
-    "sign_out",
-    "rehash_token_if",
-    "put_organization",
-    "add_history",
+    *(f"charge({action})" for action in (*_CHARGES, *_SLOTS)),
+    *("admit(lease)", "insert", "revoke_if_live", "update_if", "rotate_if", "rehash_if"),
+    *("add_usage", "register", "claim_if_unclaimed", "sign_in", "sign_out", "rehash_token_if"),
+    *("put_organization", "add_history"),
 )
 CACHED_VERBS: Final = (
-    "find",
-    "get",
-    "list",
-    "list_live",
-    "charge(Peek)",
-    "charge(Look, slots)",
-    "organization",
-    "account",
-    "account_by_token",
-    "unclaimed_by_email",
-    "accounts_by_user",
-    "change_log",
-    "history",
-    "search",
-    "charge(Look)",
-    "charge(LeasesOut)",
-    "charge(LeasesOut, in use)",
+    *(f"charge({action})" for action in _READS),
+    *("find", "get", "list", "list_live", "organization", "account", "account_by_token"),
+    *("unclaimed_by_email", "accounts_by_user", "change_log", "history", "search"),
 )
 BRIEFLY: Final = 0.05
 """Seconds for which a cache of a process keeps an answer: other processes wait for a processor."""

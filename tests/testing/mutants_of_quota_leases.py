@@ -14,7 +14,7 @@ from lockgate.core.reservations import Reservation, Reservations
 from lockgate.core.timestamps import DAY, SECOND
 from lockgate.stores.answers import Admission, Verdict
 
-from .mutants import Call, How, Mutant, several, wrong
+from .mutants import Call, How, Mutant, changed, several, wrong
 
 
 class Reserving(Mutant):
@@ -297,7 +297,7 @@ class Recalling(LeaseMutant):
         super().__init__()
         self.recalled: list[str] = []
 
-    def recall(self, verb: str, organization: str) -> None:
+    def recall(self, by: str, organization: str) -> None:
         self.recalled.append(organization)
 
     async def recalls(self) -> AsyncGenerator[Any]:
@@ -311,29 +311,17 @@ class Recalling(LeaseMutant):
     def sent(self, organization: str) -> Any:
         return organization
 
-    async def revoke_if_live(self, organization: str, *args: Any, **kwargs: Any) -> Any:
-        key = await super().revoke_if_live(organization, *args, **kwargs)
-        self.recall("revoke", organization)
-        return key
 
-    async def update_if(self, old: Any, *args: Any, **kwargs: Any) -> bool:
-        done = await super().update_if(old, *args, **kwargs)
-        self.recall("update", old.organization)
-        return done
+async def _recalling(call: Call) -> Any:
+    answer = await call()
+    owner = call.old if "old" in call else call.organization
+    organization = getattr(owner, "organization", getattr(owner, "id", owner))
+    call.store.recall(call.verb, organization)
+    return answer
 
-    async def rotate_if(self, old: Any, *args: Any, **kwargs: Any) -> Any:
-        successor = await super().rotate_if(old, *args, **kwargs)
-        self.recall("rotate", old.organization)
-        return successor
 
-    async def put_organization(self, organization: Any, *args: Any, **kwargs: Any) -> None:
-        await super().put_organization(organization, *args, **kwargs)
-        self.recall("place", organization.id)
-
-    async def claim_if_unclaimed(self, organization: str, *args: Any, **kwargs: Any) -> Any:
-        account = await super().claim_if_unclaimed(organization, *args, **kwargs)
-        self.recall("claim", organization)
-        return account
+for _verb in ("revoke_if_live", "update_if", "rotate_if", "put_organization", "claim_if_unclaimed"):
+    setattr(Recalling, _verb, changed(LeaseMutant, _verb, _recalling))
 
 
 async def _once(call: Call) -> AsyncGenerator[Any]:
@@ -342,7 +330,7 @@ async def _once(call: Call) -> AsyncGenerator[Any]:
 
 
 def _all_but(verb: str) -> How:
-    return lambda call: None if call.verb == verb else call()
+    return lambda call: None if call.by == verb else call()
 
 
 several(
@@ -366,11 +354,11 @@ several(
         "recalls_nothing": ("K4", "recall", lambda call: None),
         "recalls_once": ("K4", "recalls", _once),
         # Lets leases of a key run out whose scopes or expiry have changed.
-        "recalls_for_no_updates": ("K4", "recall", _all_but("update")),
-        "recalls_for_no_plans": ("K4", "recall", _all_but("place")),
-        "recalls_for_no_rotations": ("K4", "recall", _all_but("rotate")),
+        "recalls_for_no_updates": ("K4", "recall", _all_but("update_if")),
+        "recalls_for_no_plans": ("K4", "recall", _all_but("put_organization")),
+        "recalls_for_no_rotations": ("K4", "recall", _all_but("rotate_if")),
         # Lets leases of keys run out that a claim has revoked.
-        "recalls_for_no_claims": ("K4", "recall", _all_but("claim")),
+        "recalls_for_no_claims": ("K4", "recall", _all_but("claim_if_unclaimed")),
     },
     of=Recalling,
 )
