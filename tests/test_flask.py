@@ -170,6 +170,27 @@ def test_shadow_mode_admits_to_views_with_a_decorator(gate: Gate) -> None:
     assert client.get("/jobs/1").json == {"job": 1}
 
 
+def test_a_strict_application_logs_its_routes_once_and_again_if_others_were_added(
+    gate: Gate, caplog: pytest.LogCaptureFixture
+) -> None:
+    def tables() -> int:
+        return sum("routes and what they require" in r.getMessage() for r in caplog.records)
+
+    def made() -> Flask:
+        app = Flask("service", static_folder=None)
+        app.add_url_rule("/jobs", view_func=jobs)
+        return protect(app, gate, strict=True)
+
+    with caplog.at_level("INFO", "lockgate"):
+        app = made()
+        app.test_client().get("/jobs")
+        assert tables() == 1
+        later = made()
+        later.add_url_rule("/more", "more", view_func=jobs)
+        later.test_client().get("/jobs")
+        assert tables() == 3
+
+
 @pytest.mark.parametrize("asked", [{"cost": 2}, {"slot": True}], ids=["cost", "slot"])
 def test_a_decorator_that_hides_a_cost_or_a_slot_is_an_error(gate: Gate, asked: Any) -> None:
     app = Flask("service")
