@@ -155,6 +155,28 @@ async def test_the_application_gets_the_principal(bench: Bench, app: Recorder) -
     assert "jobs:read" in principal.scopes
 
 
+async def test_the_cost_of_a_rule_is_charged_also_for_a_key_that_the_process_knows_D39() -> None:
+    bench = Bench(rpm=10)
+    rules = {"POST /big": Rule("models:write", cost=4), "GET /small": Rule()}
+    rules["GET /huge"] = Rule(cost=11, accepts=("key", "session"))
+    guarded, key = behind(bench, Recorder(), rules), bench.key()
+    for _ in range(2):
+        for by_key, session in ((key, None), (None, bench.session())):
+            refused = await ask(guarded, "GET", "/huge", key=by_key, session=session)
+            assert (refused.status, refused.one("retry-after")) == (429, "60")
+            assert "cost 11 is never admitted" in refused.json()["error"]
+            assert refused.json()["limits"] == {"type": "minute", "limit": 10, "used": 0}
+    for method, path, status, left in (
+        ("POST", "/big", 200, 6),
+        ("GET", "/small", 200, 5),
+        ("POST", "/big", 200, 1),
+        ("POST", "/big", 429, 1),
+        ("GET", "/small", 200, 0),
+    ):
+        answer = await ask(guarded, method, path, key=key)
+        assert (answer.status, answer.rate[:2]) == (status, (10, left))
+
+
 # --- methods and paths that are spelled in other ways (G1) -----------------------------------
 
 
