@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 
 import pytest
@@ -84,53 +84,71 @@ def test_a_gate_that_watches_later_gets_the_event_too(
     run(store.close())
 
 
-@pytest.mark.parametrize(
-    ("maxmemory", "policy"), [(0, "allkeys-lru"), (MEMORY, "noeviction"), (0, "noeviction")]
-)
+@pytest.fixture
+def configure() -> Iterator[Callable[..., None]]:
+    """Configures the server that tests share, and takes it back."""
+    defaults = {"maxmemory": "0", "maxmemory-policy": "noeviction", "save": "", "appendonly": "no"}
+    with server("single").client() as client:
+
+        def set_all(**settings: object) -> None:
+            for name, value in settings.items():
+                client.config_set(name.replace("_", "-"), str(value))
+
+        yield set_all
+        for name, value in defaults.items():
+            client.config_set(name, value)
+
+
+def found(kind: str) -> list[str]:
+    """The warnings of a new store about the server that tests share."""
+    store = opened("single")
+    texts = of_kind(kind, run(store.warnings()))
+    run(store.close())
+    return texts
+
+
 def test_a_server_that_does_not_evict_is_not_reported(
-    maxmemory: int, policy: str, caplog: pytest.LogCaptureFixture
+    configure: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = "--maxmemory", str(maxmemory), "--maxmemory-policy", policy
-    with redis_server(*options) as quiet:
-        store = RedisStore(quiet.url())
-        assert of_kind("eviction", run(store.warnings())) == []
-        run(store.close())
+    for maxmemory, policy in ((0, "allkeys-lru"), (MEMORY, "noeviction"), (0, "noeviction")):
+        configure(maxmemory=maxmemory, maxmemory_policy=policy)
+        assert found("eviction") == []
     assert not warnings(caplog)
 
 
 def test_a_changed_eviction_policy_is_reported_on_the_next_connection(
-    caplog: pytest.LogCaptureFixture,
+    configure: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with redis_server("--maxmemory", str(MEMORY)) as running, running.client() as client:
-        store = RedisStore(running.url())
-        hit(store)
-        assert not warnings(caplog)
-        client.config_set("maxmemory-policy", "allkeys-lfu")
-        store.reset_connections()
-        hit(store)
-        (message,) = warnings(caplog)
-        assert "allkeys-lfu" in message
-        assert of_kind("eviction", run(store.warnings())) == [message]
-        run(store.close())
+    """Evictions of all keys are said to lose API keys."""
+    configure(maxmemory=MEMORY)
+    store = opened("single")
+    hit(store)
+    assert not warnings(caplog)
+    configure(maxmemory_policy="allkeys-lfu")
+    store.reset_connections()
+    hit(store)
+    (message,) = warnings(caplog)
+    assert "allkeys-lfu" in message
+    assert "API keys, plans and job slots are lost" in message
+    assert of_kind("eviction", run(store.warnings())) == [message]
+    run(store.close())
 
 
-def test_evictions_of_all_keys_are_said_to_lose_api_keys() -> None:
-    with redis_server("--maxmemory", str(MEMORY), "--maxmemory-policy", "allkeys-lru") as running:
-        store = RedisStore(running.url())
-        (message,) = of_kind("eviction", run(store.warnings()))
-        assert "API keys, plans and job slots are lost" in message
-        run(store.close())
+def test_a_server_whose_memory_is_nearly_full_is_told(configure: Callable[..., None]) -> None:
+    configure(maxmemory=MEMORY)
+    assert found("memory") == []
+    configure(maxmemory=2**20)
+    (message,) = found("memory")
+    assert "raise maxmemory" in message
 
 
-def test_a_server_whose_memory_is_nearly_full_is_told() -> None:
-    with redis_server("--maxmemory", str(MEMORY)) as running, running.client() as client:
-        store = RedisStore(running.url())
-        assert of_kind("memory", run(store.warnings())) == []
-        client.set("other", "x" * 2**20)
-        client.config_set("maxmemory", 2**20)
-        (message,) = of_kind("memory", run(store.warnings()))
-        assert "raise maxmemory" in message
-        run(store.close())
+def test_a_server_without_persistence_is_reported(configure: Callable[..., None]) -> None:
+    for save, appendonly, is_lost in (("3600 1", "no", 0), ("", "no", 1), ("", "yes", 0)):
+        configure(save=save, appendonly=appendonly)
+        texts = found("persistence")
+        assert len(texts) == is_lost
+        address = f"127.0.0.1:{server('single').port}"
+        assert all(address in text and "appendonly" in text for text in texts)
 
 
 @pytest.mark.parametrize("rights", [["+info"], ["+config|get"], []])
@@ -191,22 +209,6 @@ def test_the_primary_that_sentinels_name_is_reported(caplog: pytest.LogCaptureFi
             primary.config_set("maxmemory", 0)
             primary.config_set("maxmemory-policy", "noeviction")
     assert f"127.0.0.1:{watched.named()}" in message
-
-
-@pytest.mark.parametrize(
-    ("save", "appendonly", "is_lost"),
-    [("", "no", True), ("", "yes", False), ("3600 1", "no", False)],
-)
-def test_a_server_without_persistence_is_reported(
-    save: str, appendonly: str, is_lost: bool
-) -> None:
-    with redis_server("--appendonly", appendonly) as running, running.client() as client:
-        client.config_set("save", save)
-        store = RedisStore(running.url())
-        texts = of_kind("persistence", run(store.warnings()))
-        run(store.close())
-    assert len(texts) == is_lost
-    assert all(f"127.0.0.1:{running.port}" in text and "appendonly" in text for text in texts)
 
 
 @pytest.mark.parametrize(("ahead", "word"), [(-999, "ahead"), (999, "behind"), (0.5, None)])
