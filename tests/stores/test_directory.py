@@ -1,15 +1,21 @@
-"""Operations of the directory that find their change made already, or their row changed."""
+"""The directory: operations that find their change made, pages of rows, and the list of verbs."""
 
 from __future__ import annotations
 
+import re
+from inspect import isfunction
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockgate import MemoryStore, run
 from lockgate.core.changes import drafted_change
 from lockgate.core.digests import Digest
-from lockgate.stores.rows import Commit, Outcome
+from lockgate.core.timestamps import DAY
+from lockgate.stores import base
+from lockgate.stores.rows import KEYS_BY_CREATION, KEYS_BY_END, Commit, Outcome, Write
 from lockgate.testing.factories import NOW
 
 from .making import account, draft
@@ -64,3 +70,43 @@ def test_a_row_that_has_changed_since_its_caller_read_it_is_read_again_K9(
     found = run(store.find(key.handle))
     assert found is not None
     assert (found.name, found.kept) == ("other", digest)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.none() | st.integers(0, 3)), max_size=8
+    ),
+    st.integers(1, 4),
+    st.none() | st.integers(0, 7),
+)
+def test_a_page_of_an_index_follows_its_order(
+    keys: list[tuple[int, int, int | None]], limit: int, after: int | None
+) -> None:
+    store = MemoryStore()
+    for created, expires, ended in keys:
+        at = NOW + created * DAY
+        key = draft().created(at)._replace(expires_at=NOW + (expires + 4) * DAY)
+        if ended is not None:
+            key = key._replace(revoked_at=at + ended)
+        run(store.commit(Commit("org_1", f"{key.handle}", (Write(None, None, key),)), at))
+    rows = run(store.list("org_1", 100))
+    for index in (KEYS_BY_CREATION, KEYS_BY_END):
+        place = index.place
+        assert place is not None
+        held = index.page(rows, 100, None)
+        start = None if after is None or after >= len(held) else place(held[after])
+        read = run(store.read(index, ("org_1",), limit, start))
+        assert read.rows == index.page(rows, limit, start)
+
+
+PARTS = [base.KeyStore, base.WindowStore]
+# Every store inherits these from the base class, and few have work to do there.
+OF_FEW = {"cancel_waits", "reset_connections"}
+
+
+@pytest.mark.parametrize("part", [*PARTS, base.Store])
+def test_the_docstring_lists_the_verbs_of_each_part(part: type) -> None:
+    listed = re.search(rf"^{part.__name__} +(.*(?:\n {{14}}.*)*)", base.__doc__ or "", re.MULTILINE)
+    assert listed is not None
+    verbs = {name for name, one in vars(part).items() if isfunction(one)} - OF_FEW
+    assert verbs <= set(re.findall(r"\w+", listed[1]))
