@@ -198,7 +198,7 @@ def _within(units: list[tuple[int, int]], now: int, span: int) -> int:
 @pytest.mark.parametrize("machine", [Leased, LeasedWithGrains, LeasedAlone])
 def test_no_span_has_more_than_the_limit(machine: type[Leased]) -> None:
     case = machine.TestCase
-    case.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+    case.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
     case("runTest").runTest()
 
 

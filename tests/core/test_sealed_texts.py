@@ -51,12 +51,6 @@ def test_a_text_with_one_bit_changed_is_refused(content: bytes, data: st.DataObj
         assert not _reads(seal, urlsafe_b64encode(raw).decode().rstrip("="))
 
 
-def test_each_kind_of_text_has_a_seal_of_its_own() -> None:
-    ids, cursors = seals(OLD)
-    assert not _reads(ids, cursors.write(b"x"))
-    assert not _reads(cursors, ids.write(b"x"))
-
-
 def test_texts_outlive_each_step_of_a_rotation_of_the_pepper_K9() -> None:
     deploys = [
         seals(OLD),
@@ -72,7 +66,12 @@ def test_texts_outlive_each_step_of_a_rotation_of_the_pepper_K9() -> None:
         assert not _reads(other, one.write(b"x"))
 
 
-def test_without_a_pepper_nobody_else_makes_the_id_of_a_hold() -> None:
+def test_each_kind_of_text_has_a_seal_of_its_own_that_shows_no_key() -> None:
+    ids, cursors = seals(OLD)
+    assert not _reads(ids, cursors.write(b"x"))
+    assert not _reads(cursors, ids.write(b"x"))
+    assert repr((ids, cursors)) == "(<TextSeal>, <TextSeal>)"
+    # Without a pepper only this process makes ids of holds.
     ids, cursors = seals()
     assert ids.read(seals()[0].write(b"x")) == b"x"
     assert not _reads(ids, TextSeal(()).write(b"x"))
@@ -87,10 +86,6 @@ def test_without_a_pepper_nobody_else_makes_the_id_of_a_hold() -> None:
 def test_any_other_text_is_refused(peppers: tuple[bytes, ...], text: object) -> None:
     for seal in seals(*peppers):
         assert not _reads(seal, text)
-
-
-def test_a_seal_shows_no_key() -> None:
-    assert repr(seals(OLD)) == "(<TextSeal>, <TextSeal>)"
 
 
 def _decoded(text: str) -> bytes:

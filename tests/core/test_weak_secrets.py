@@ -28,18 +28,15 @@ def test_a_guessable_secret_is_refused_wherever_one_is_given(secret: str) -> Non
         assert len(secret) < 6 or secret not in str(caught.value)
 
 
-def test_a_published_secret_is_refused_with_the_blanks_that_a_file_leaves_around_it() -> None:
+def test_published_secrets_with_blanks_and_text_that_is_no_utf_8_are_refused() -> None:
     for secret in PUBLISHED:
         with pytest.raises(ConfigurationError, match="published"):
             refuse_weak("pepper", f" {secret}\n".encode(), "...")
-
-
-def test_text_that_is_no_utf_8_is_refused_and_not_kept_in_the_error() -> None:
     secret = "from the environment: \udcff"
     with pytest.raises(ConfigurationError, match="UTF-8") as caught:
         SignedCookie([secret])
     assert secret not in str(caught.value)
-    assert caught.value.__context__ is None
+    assert caught.value.__context__ is None, "it is not kept in the error"
 
 
 @pytest.mark.parametrize(

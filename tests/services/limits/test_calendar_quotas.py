@@ -57,12 +57,12 @@ def work(url: str, key: str) -> list[tuple[object, ...]]:
     return marks(told)
 
 
-def test_one_of_all_processes_tells_each_mark(any_url: str) -> None:
-    gate = gate_on(any_url)
+def test_one_of_all_processes_tells_each_mark(url: str) -> None:
+    gate = gate_on(url)
     key = run(gate.keys.create("org_1", "ci")).text
     run(gate.close())
     with ProcessPoolExecutor(3, mp_context=forking()) as pool:
-        told = list(chain(*pool.map(work, [any_url] * 3, [key] * 3)))
+        told = list(chain(*pool.map(work, [url] * 3, [key] * 3)))
     shares = ((80, 16), (100, 20))
     expected = [(name, share, used) for name in ("credits", "overage") for share, used in shares]
     assert sorted(told, key=str) == sorted(expected, key=str)

@@ -143,19 +143,20 @@ async def test_a_running_block_renews_its_lease() -> None:
     assert bench.renewals == renewals, "nothing beats on"
 
 
-async def test_one_job_does_not_run_twice() -> None:
+async def test_a_job_runs_once_in_a_block_that_may_take_over_its_slot() -> None:
     """Callers that choose the id cannot run many jobs in one slot."""
     bench = Slots()
-    async with bench.gate.slot("org_1", "a"):
+    slot = bench.gate.slot("org_1", "a")
+    async with slot:
         with pytest.raises(JobRunning):
             await bench.gate.slot("org_1", "a").__aenter__()
         async with bench.gate.slot("org_2", "a"):
             pass
         assert bench.jobs == ["a"]
-
-
-async def test_a_block_takes_over_a_slot_that_was_acquired_before() -> None:
-    bench = Slots()
+        with pytest.raises(ConfigurationError, match="one block"):
+            await slot.__aenter__()
+    with pytest.raises(ConfigurationError, match="one block"):
+        await slot.__aenter__()
     lease = await bench.gate.slots.acquire("org_1", "a", seconds=3600)
     with pytest.raises(JobRunning):
         await bench.gate.slot("org_1", "a", owner="somebody").__aenter__()
@@ -318,16 +319,6 @@ async def test_a_release_is_finished_although_its_caller_is_cancelled() -> None:
     bench.go_on.set()
     await closing
     assert bench.jobs == []
-
-
-async def test_a_slot_is_held_by_one_block() -> None:
-    bench = Slots()
-    slot = bench.gate.slot("org_1", "a")
-    async with slot:
-        with pytest.raises(ConfigurationError, match="one block"):
-            await slot.__aenter__()
-    with pytest.raises(ConfigurationError, match="one block"):
-        await slot.__aenter__()
 
 
 async def test_a_block_refuses_a_store_of_another_io_mode() -> None:

@@ -160,3 +160,9 @@ def test_units_that_an_inner_gate_charges_are_told_and_counted() -> None:
     assert asyncio.run(ask(app, path="/one", key=key)).status == 200
     assert [event.fields["share"] for event in bench.told if event.name == "threshold"] == [80]
     assert run(bench.gate.usage("org_1")).admitted == 8
+
+
+def test_without_an_observer_and_without_usage_nothing_is_judged() -> None:
+    bench = Bench(plans=FREE, observer=None)
+    bench.admit(bench.create().text, cost=10)
+    assert bench.gate.metrics.events["threshold"] == 0
