@@ -13,13 +13,13 @@ from lockgate import run
 from lockgate.core.timestamps import HOUR, SECOND
 from lockgate.sessions import Session
 
-from .consoles import AT, PLACES, Console
+from .consoles import AT, Console, on_flask
 from .test_operators import ROOT, as_operator, operates
 
 
-@pytest.fixture(scope="module", params=["starlette", "flask"])
-def console(request: pytest.FixtureRequest) -> Iterator[Console]:
-    with PLACES[request.param](operator=operates) as made:
+@pytest.fixture(scope="module")
+def console() -> Iterator[Console]:
+    with on_flask(operator=operates) as made:
         yield made
 
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lockgate.dashboard
-from lockgate import Catalogue, ConfigurationError, Gate, run
+from lockgate import ConfigurationError, Gate, run
 from lockgate.dashboard import MESSAGES, dashboard, wsgi_dashboard
 from lockgate.dashboard.colours import palette_of
 from lockgate.options import WebOptions
 from lockgate.stores.base import IoMode
 
-from .consoles import PLACES, SESSIONS, make_gate, on_starlette
+from .consoles import SESSIONS, make_gate, on_starlette
 
 
 def test_a_host_puts_its_brand_on_the_pages() -> None:
@@ -182,21 +182,3 @@ def test_every_accent_gives_readable_text(number: int) -> None:
         assert contrast(palette.link_light, background) >= 4.5
     for background in ("#111318", "#1a1d23"):
         assert contrast(palette.link_dark, background) >= 4.5
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_catalogue_without_lockgates_scopes_leaves_its_operations_to_sessions(place: str) -> None:
-    def make(origin: str) -> Gate:
-        catalogue = Catalogue.of(["images:read", "images:write", "models:read"])
-        return make_gate(origin, catalogue=catalogue)
-
-    with PLACES[place](make) as person:
-        key = person.create("images", access="some", scopes=["images:read", "models:read"])
-        person.get("/keys").sees("images:read")
-        assert person.status_with(key) == 200
-        listed = person.client.get("/api/v1/api-keys")
-        assert [one["name"] for one in listed.json()["data"]] == ["images"]
-        headers = {"authorization": f"Bearer {key}"}
-        person.client.cookies.clear()
-        refused = person.client.get("/api/v1/api-keys", headers=headers)
-        assert refused.json()["code"] == "INSUFFICIENT_SCOPE"
