@@ -381,7 +381,7 @@ class ClaimRefused(Forbidden):
 
 
 class RegistrationRefused(Forbidden):
-    """The service did not approve of a registration (``Registration(approve=...)``, D13)."""
+    """The service did not approve of a registration (``Registration(approve=...)``) (D13)."""
 
     code = "REGISTRATION_REFUSED"
     default_message = (

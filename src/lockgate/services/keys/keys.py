@@ -262,7 +262,7 @@ class Keys(KeyChanges):
     async def find(
         self, text: str, *, limit: int = LISTED_BY_DEFAULT, cursor: str | None = None
     ) -> KeysFound:
-        """Find keys of any organization and state, for an operator (never for a caller: K6).
+        """Find keys of any organization and state, for an operator (never for a caller) (K6).
 
         Counts nothing. One call does a bounded part of the search, so a page may be empty although
         it is not the last.
