@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -42,6 +43,7 @@ from starlette.routing import Route
 
 from lockgate import Gate, Plan, PlanBook, Rule
 from lockgate.asgi import GateMiddleware
+from lockgate.core.plans import DEFAULT_RESOLUTION
 from lockgate.core.timestamps import MINUTE
 from lockgate.error_formats import anthropic as anthropic_errors
 from lockgate.error_formats import by_path
@@ -66,6 +68,8 @@ class Load(NamedTuple):
     callers: int
     minutes: float
     workers: int = 4
+    exact: bool = False
+    """Whether the windows of the plans count each request by its own instant."""
 
     @property
     def limit(self) -> int:
@@ -96,7 +100,8 @@ class Done(NamedTuple):
 
 def opened(url: str, load: Load) -> Gate:
     """Open a gate with the two plans."""
-    plans = [Plan("today", load.limit), Plan("kept", load.limit, kept_retries=True)]
+    today = Plan("today", load.limit, resolution=None if load.exact else DEFAULT_RESOLUTION)
+    plans = [today, replace(today, name="kept", kept_retries=True)]
     return Gate(
         url,
         brand="acme",
@@ -339,9 +344,10 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=50)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--store", help="a URL instead of a Redis server that is started")
+    parser.add_argument("--exact", action="store_true", help="windows without a resolution")
     chosen = parser.parse_args()
     workers = 1 if chosen.store == "memory://" else 4
-    load = Load(chosen.organizations, chosen.callers, chosen.minutes, workers)
+    load = Load(chosen.organizations, chosen.callers, chosen.minutes, workers, chosen.exact)
     print(machine())
     with ExitStack() as servers:
         if chosen.store:
