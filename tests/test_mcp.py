@@ -149,11 +149,12 @@ async def test_headers_are_held_against_the_body_in_every_version_D31(kind: str)
                 response = await service.post(body, key, more | headers)
                 assert response.status_code == 400, (headers, body)
                 assert error_of(response)["code"] == -32020, (headers, body)
-        good = named("tools/call", "echo")
+        good, before = named("tools/call", "echo"), await service.used(key)
         for name, value in good.items():
             twice = [*ACCEPT.items(), *good.items(), (name, value)]
             response = await http.post(URL, json=call("echo", text="x"), headers=twice)
             assert (response.status_code, error_of(response)["code"]) == (400, -32020)
+        assert await service.used(key) == before + 1, "the gate refuses it, not the server"
     assert service.ran == []
 
 
