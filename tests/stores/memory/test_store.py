@@ -60,10 +60,6 @@ def test_instant_zero_is_valid() -> None:
     assert run(store.find(made.handle)) == admitted
 
 
-def test_the_io_mode_is_none() -> None:
-    assert MemoryStore.io == "none"
-
-
 def test_the_clock_is_the_machines_unless_one_is_given() -> None:
     before = wall_clock()
     assert before <= run(MemoryStore().now()) <= wall_clock()

