@@ -230,6 +230,8 @@ class Answer:
         return self._tokens("allow")
 
     def _check_rate_headers(self) -> None:  # D23, D24, G2
+        names = [name for name, _ in self.headers if "ratelimit" in name.replace("-", "")]
+        assert sorted(names) == sorted(RATE_HEADERS), self
         for name in RATE_HEADERS:
             assert re.fullmatch(r"[0-9]+", self.one(name)), self
         assert self.remaining <= self.limit, self

@@ -65,6 +65,14 @@ def test_d31_unknown_paths_are_closed(client: Client, org: Organization) -> None
             assert answer.limit == 100_000
 
 
+def test_errors_are_json_for_any_accept_header(client: Client, demo: Demo) -> None:
+    bearer = ("Authorization", f"Bearer {demo['enterprise'].api_key}")
+    for accept in ("text/html", "application/xml", "*/*;q=0", ""):
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            client.exact(method, "/nope", [("Accept", accept)]).is_error(401, "MISSING_AUTH")
+            client.exact(method, "/nope", [("Accept", accept), bearer]).is_error(404, "NOT_FOUND")
+
+
 TRICKS = [
     *("//health", "///health", "/health/", "/health//", "/./health", "/health/.", "/health/.."),
     *("/../health", "/x/../health", "/health/../health", "/capabilities/../health"),

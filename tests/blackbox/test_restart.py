@@ -14,7 +14,7 @@ def test_a_restart_keeps_keys_usage_and_revocations(face: Face, tmp_path: Path) 
     if face.store == "memory://":
         pytest.skip("memory forgets")
     kept = replace(face, store=face.store.replace("{directory}", str(tmp_path)))
-    with Demo(kept, forked=False) as before, before.client() as client:
+    with Demo(kept) as before, before.client() as client:
         free, starter = before["free"], before["starter"]
         gone = client.create(starter, name="gone")
         client.revoke(starter, gone.id)

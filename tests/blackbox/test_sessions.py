@@ -146,19 +146,6 @@ def test_d11_reading_and_keys_are_not_concerned(client: Client, org: Organizatio
 # --- the type of the body (D11, D17) ------------------------------------------------------
 
 
-def test_d11_a_body_needs_the_type_of_json(client: Client, org: Organization) -> None:
-    for kind in (
-        *("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"),
-        *("text/json", "application/jsonp", "application/json-patch+json", "json", "", "*/*"),
-        *("text/plain; application/json", "text/plain, application/json"),
-    ):
-        answer = client.exact("POST", KEYS, [cookie(org), ("Content-Type", kind)], BODY)
-        answer.is_error(415, "UNSUPPORTED_MEDIA_TYPE")
-    client.exact("POST", KEYS, [cookie(org)], BODY).is_error(415, "UNSUPPORTED_MEDIA_TYPE")
-    for kind in ("application/json;charset=UTF-8", "Application/Json ; charset=utf-8"):
-        client.exact("POST", KEYS, [cookie(org), ("Content-Type", kind)], BODY).is_ok(201)
-
-
 def test_d11_a_delete_needs_a_type_for_its_body_only(client: Client, org: Organization) -> None:
     target = f"{KEYS}/{client.create(org).id}"
     form = ("Content-Type", "application/x-www-form-urlencoded")

@@ -51,7 +51,9 @@ def test_d26_one_too_many_is_refused_and_cancelling_makes_room(demo: Demo, clien
     refused = start(client, key)
     is_refused(refused, PLANS["free"]["concurrent"])
     assert (refused.limit, refused.remaining) == (10, 7)  # it counts as a request
-    assert cancel(client, demo["creator"].api_key, first).status == 404  # whose it is not
+    other = demo["creator"].api_key  # Spec 5.2 rule 5: to it, the job looks like none.
+    cancel(client, other, first).is_error(404, "NOT_FOUND")
+    client.get(f"{JOBS}/{first}", key=other).is_error(404, "NOT_FOUND")
     is_refused(start(client, key), 2)
     cancelled = cancel(client, key, first).is_ok().json()
     assert cancelled == {"id": first, "kind": "timelapse", "status": "cancelled"}
