@@ -14,6 +14,7 @@ from .scenarios import SCENARIOS
 
 def main() -> None:
     options = parser("tests.faults", __doc__)
+    options.add_argument("--runs", type=int, default=1, help="of each scenario; the worst counts")
     options.add_argument("--seconds", type=float, default=2.0, help="of load after each fault")
     options.add_argument("--deadline", type=float, default=0.25, help="of a request, in seconds")
     options.add_argument("--only", default="", help="scenarios whose line contains this text")
@@ -26,6 +27,7 @@ def main() -> None:
         (scenario, beside)
         for scenario in SCENARIOS
         for beside in scenario.beside
+        for _ in range(chosen.runs)
         if wanted in f"{scenario.servers}: {scenario.name}, {beside}".lower()
     ]
     if chosen.list:

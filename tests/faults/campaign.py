@@ -287,6 +287,7 @@ def worst(runs: list[Figures]) -> Figures:
         others=_sum(others) if others else None,
         unchanged=sum(figures.unchanged for figures in runs),
         changed=sum(figures.changed for figures in runs),
+        beyond=max(figures.beyond for figures in runs),
         back=max(backs, default=None),
     )
 

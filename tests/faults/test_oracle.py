@@ -90,13 +90,14 @@ def test_a_broken_promise_is_named_and_the_worst_run_is_shown() -> None:
         0.0,
     )
     assert broken(scenario, clean) == []
-    bad = clean._replace(concerned=Refused(2, 100, 0.5), revoked=Revoked(3, 1.5, 1))
+    bad = clean._replace(concerned=Refused(2, 100, 0.5), beyond=1, revoked=Revoked(3, 1.5, 1))
     both = worst([clean, bad])
     assert broken(scenario, bad) == [
         "503: 2, promised 0",
+        "beyond the limit: 1, promised 0",
         "admitted though revoked: 3, promised 0",
     ]
     [(name, row)] = rows([both]).items()
     assert name.endswith(", alone")
-    assert row[0] == "2 of 200, 0.50 s"
+    assert (row[0], row[3]) == ("2 of 200, 0.50 s", "1")
     assert "3 in 1.50 s, 1 for good" in cells(bad)
