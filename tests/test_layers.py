@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +44,11 @@ class Import(NamedTuple):
     line: int
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_bytes(), str(path))
+
+
 def imports(tree: ast.Module, package: str) -> Iterator[Import]:
     """Every import in a module of the package, wherever it stands and even if only for types."""
     for node in ast.walk(tree):
@@ -78,7 +84,7 @@ def violations(root: Path) -> list[str]:
         if level is None:
             found.append(f"{where}: no floor is named for {room}, add it to FLOORS")
             continue
-        tree = ast.parse(path.read_bytes(), str(path))
+        tree = parsed(path)
         package = ".".join([root.name, *where.parent.parts])
         for module, line in imports(tree, package):
             top, _, rest = module.partition(".")
@@ -104,7 +110,7 @@ def circle(root: Path) -> list[str]:
     imported: dict[str, set[str]] = {}
     for module, path in modules.items():
         package = module if path.stem == "__init__" else module.rpartition(".")[0]
-        names = {found.module for found in imports(ast.parse(path.read_bytes()), package)}
+        names = {found.module for found in imports(parsed(path), package)}
         # A name that is not a module is one of the module before the dot.
         targets = {name if name in modules else name.rpartition(".")[0] for name in names}
         imported[module] = targets & modules.keys()
