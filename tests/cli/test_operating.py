@@ -483,6 +483,9 @@ def test_damaged_windows_and_missing_tables_end_with_the_remedy(
     execute("ALTER TABLE lockgate_accounts RENAME TO gone")
     (problem,) = problems(findings(shell, code=3)).items()
     assert "lockgate db check" in problem[1]
+    execute("UPDATE lockgate_organizations SET windows = x'ff', used = x'ff'")  # Doctor's own, too.
+    told = problems(findings(shell, code=3))["writes"]
+    assert "set its columns windows, used and made to NULL" in told
 
 
 def test_doctor_names_tables_that_are_missing_and_settings_that_lack(
