@@ -164,7 +164,7 @@ several(
             "name",
             lambda call: (call.organization, f"{call.field} {call.window.limit}"),
         ),
-        "judges_by_the_first_window_only": ("W1", "judge", lambda call: _looser(call, 1)),
+        "judges_by_the_first_window_only": ("W1 W4", "judge", lambda call: _looser(call, 1)),
         "has_any_number_of_fields": ("W10", "judge", lambda call: call(lacking=None)),
         "shares_cells_by_the_grain_of_a_day": (
             "W14 W2 W6",

@@ -143,7 +143,7 @@ several(
             lambda call: call.one._replace(used=()),
         ),
         "stamps_early": ("H1", "settled", _used(lambda at: at - 1)),
-        "stamps_when_it_settles": ("H1", "settled", _used(lambda at: at + DAY)),
+        "stamps_when_it_settles": ("H1 W6", "settled", _used(lambda at: at + DAY)),
     },
     of=LeaseMutant,
 )

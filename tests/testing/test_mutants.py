@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from lockgate import MemoryStore, Store, run
-from lockgate.testing import GUARANTEES, Broken, certify
+from lockgate.testing import Broken, certify
 from lockgate.testing.certify import checks_of, drive, hold
 from lockgate.testing.checks import Check, deaths, instants, lost, many
 
@@ -279,6 +279,25 @@ def test_each_check_is_to_detect_a_mutant(part: str) -> None:
     assert named == {check.name for check in checks_in(part)}
 
 
+async def _hold_all(mutant: type[Mutant], checks: Iterable[Check]) -> None:
+    for check in checks:
+        await hold(check, mutant())
+
+
+def found_out(mutant: type[Mutant], checks: Sequence[Check]) -> str | None:
+    """Return the sentence by which checks detect a mutant; None: they do not.
+
+    A busy machine may keep callers apart who are to meet: each race is run up to five times.
+    """
+    for _ in range(5):
+        try:
+            drive(mutant.io, _hold_all(mutant, checks))
+        except Broken as found:
+            print(f"{mutant.__name__} by {found}")
+            return found.sentence
+    return None
+
+
 @pytest.mark.parametrize(
     ("part", "mutant", "name"),
     [
@@ -291,15 +310,8 @@ def test_each_check_is_to_detect_a_mutant(part: str) -> None:
 def test_a_check_detects_a_mutant(part: str, mutant: str, name: str) -> None:
     (check,) = [check for check in checks_in(part) if check.name == name]
     kind = named(mutant)
-    with pytest.raises(Broken) as found:
-        drive(kind.io, hold(check, kind()))
-    assert found.value.sentence != "G4", "by its deadline a check detects none"
-    assert GUARANTEES[found.value.sentence] in str(found.value)
-
-
-async def _hold_all(mutant: type[Mutant], checks: list[Check]) -> None:
-    for check in checks:
-        await hold(check, mutant())
+    # Not by its deadline, G4, as a check that detects nothing may.
+    assert found_out(kind, [check]) in {check.sentence, *kind.killed_by}
 
 
 @pytest.mark.parametrize("mutant", list(each_mutant()))
@@ -309,11 +321,7 @@ def test_a_mutant_fails_with_a_guarantee_that_it_breaks(
     checks = checks_of(mutant.parts, leftovers)
     if not request.config.getoption("matrix"):  # The likely ones first: it takes a third as long.
         checks.sort(key=lambda check: check.sentence not in mutant.killed_by)
-    with pytest.raises(Broken) as found:
-        drive(mutant.io, _hold_all(mutant, checks))
-    print(f"{mutant.__name__} by {found.value}")
-    assert found.value.sentence in mutant.killed_by, "by its deadline, G4, a check detects none"
-    assert GUARANTEES[found.value.sentence] in str(found.value)
+    assert found_out(mutant, checks) in mutant.killed_by
 
 
 def test_the_page_on_own_stores_states_the_number_of_mutants() -> None:

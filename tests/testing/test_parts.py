@@ -11,7 +11,7 @@ from lockgate.core.holds import Take
 from lockgate.stores import KeyStore, WindowStore
 from lockgate.stores.base import PartStore
 from lockgate.stores.rows import Commit, Outcome
-from lockgate.testing import KEY_PARTS, WINDOW_PARTS, Broken, certify
+from lockgate.testing import GUARANTEES, KEY_PARTS, WINDOW_PARTS, Broken, certify
 from lockgate.testing.processes import Reopen
 from lockgate.testing.suite import SharedStoreSuite, StoreSuite
 
@@ -82,6 +82,7 @@ def test_a_mistake_of_a_key_store_is_detected_alone() -> None:
     with pytest.raises(Broken) as found:
         run(certify(WritesToEndedKeys))
     assert found.value.sentence in {"D43", "K3"}
+    assert GUARANTEES[found.value.sentence] in str(found.value)
 
 
 class TestKeys(StoreSuite):
