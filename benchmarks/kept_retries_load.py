@@ -3,11 +3,12 @@
     python -m benchmarks.kept_retries_load [--organizations N] [--callers N] [--minutes M]
 
 Four workers of uvicorn share one Redis, or the store of ``--store URL``; ``memory://`` has one
-worker. Half of the organizations is on
-a plan that keeps retries, the other half on the same plan without. Each caller has its own key and
-calls by the SDK of OpenAI, the SDK of Anthropic or urllib3 in turn, which try a refused call twice
-more; together those of an organization ask for 1.3 times its limit, a request a minute for each
-and a fifth more.
+worker. ``--exact`` has windows without the default resolution, a second of a minute. Half of the
+organizations is on a plan that keeps retries, the other half on the same plan without. Each caller
+has its own key and calls by the SDK of OpenAI, the SDK of Anthropic or urllib3 in turn, which try a
+refused call twice more; together those of an organization ask for 1.3 times its limit, a request a
+minute for each and a fifth more. All begin within 20 seconds: before its windows are full an
+organization delivers less. The first two minutes do not count.
 
 Each row: the calls; the share that failed after both retries; of the quota, the share delivered;
 the fullest span of a minute, by the store's instants of all admissions, of the limit; the most
@@ -55,7 +56,7 @@ from tests.servers import redis_server
 
 from .measure import machine, table
 
-PROCESSES, RETRIES, DEMAND, WARM = 2, 2, 1.3, 90.0
+PROCESSES, RETRIES, DEMAND, WARM = 2, 2, 1.3, 120.0
 PLANS = ("today", "kept")
 _PEPPER = bytes(range(32))
 _MESSAGE: Any = {"role": "user", "content": "hi"}
@@ -208,7 +209,7 @@ async def calling(
         chance, base = Random(number), bases[number % len(bases)]
         sdk = (by_openai, by_anthropic, None)[number % 3]
         ask = partial(in_thread, base, key) if sdk is None else sdk(base, key, http)
-        await asyncio.sleep(chance.random() * load.think)
+        await asyncio.sleep(chance.random() * min(20.0, load.think))
         while monotonic() - start < until:
             begun, refusals[key] = monotonic(), 0
             admitted = await call(ask)
