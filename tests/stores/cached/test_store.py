@@ -182,21 +182,24 @@ def test_d43_an_update_and_a_rotation_reach_the_copies_before_they_are_answered(
         assert bench.admit(process) is Verdict.EXPIRED
 
 
-@pytest.mark.parametrize("change", ["revocation", "removal"])
+@pytest.mark.parametrize(
+    ("change", "before"),
+    [("revocation", "fill_token"), ("revocation", "install"), ("removal", "install")],
+)
 def test_k5_a_fill_that_races_a_revocation_installs_nothing(
-    bench: Bench, change: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, change: str, before: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, key = registered(bench)
-    install = bench.here.cache.install
+    step = getattr(bench.here.cache, before)
 
-    async def late(*arguments: Any) -> bool:
+    async def late(*arguments: Any) -> Any:
         if change == "removal":
             run(bench.there.remove_unclaimed(0, 9))
         else:
             run(bench.there.revoke_if_live("org_9", key.id))
-        return await install(*arguments)
+        return await step(*arguments)
 
-    monkeypatch.setattr(bench.here.cache, "install", late)
+    monkeypatch.setattr(bench.here.cache, before, late)
     verdict = run(bench.here.admit(token_of(made), 1, WIDE)).verdict
     assert verdict is (Verdict.UNKNOWN if change == "removal" else Verdict.REVOKED)
     monkeypatch.undo()
