@@ -310,8 +310,8 @@ def found_out(mutant: type[Mutant], checks: Sequence[Check]) -> str | None:
 def test_a_check_detects_a_mutant(part: str, mutant: str, name: str) -> None:
     (check,) = [check for check in checks_in(part) if check.name == name]
     kind = named(mutant)
-    # Not by its deadline, G4, as a check that detects nothing may.
-    assert found_out(kind, [check]) in {check.sentence, *kind.killed_by}
+    sentences = {*kind.killed_by, *([check.sentence] if part != "steps" else [])}
+    assert found_out(kind, [check]) in sentences, "by its deadline, G4, a check detects none"
 
 
 @pytest.mark.parametrize("mutant", list(each_mutant()))

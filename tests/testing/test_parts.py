@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import pytest
 
@@ -106,18 +107,18 @@ class OfOneProcess(SharedStoreSuite):
     """Opens another store in each process."""
 
     parts = KEY_PARTS
-    make = staticmethod(keys)
+    made: ClassVar[Mapping[str, Callable[[], PartStore]]] = {"make": keys}
 
     def make_store(self) -> PartStore:
-        return type(self).make()
+        return self.made["make"]()
 
     def reopen(self, store: PartStore) -> Reopen:
-        return type(self).make
+        return self.made["make"]
 
 
 class WindowsOfOneProcess(OfOneProcess):
     parts = WINDOW_PARTS
-    make = staticmethod(windows)
+    made = {"make": windows}  # noqa: RUF012 - read only
 
 
 @pytest.mark.parametrize(("suite", "sentence"), [(OfOneProcess, "K8"), (WindowsOfOneProcess, "L1")])
