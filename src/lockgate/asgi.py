@@ -191,7 +191,7 @@ class GateMiddleware:
             entry = entry or await guard.enter(exchange)
         except Refusal as refusal:
             mark_rated(outer if refusal.rate else None)
-            await refuse(refusal, scope, send, self._gate)
+            await self.refuse(refusal, scope, receive, send)
             return
         if outer is not None:
             entry.outer = outer
@@ -228,6 +228,10 @@ class GateMiddleware:
                 scope[ENTRY] = outer
             if entry.is_watched:
                 entry.unwatch()
+
+    async def refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that is not admitted."""
+        await refuse(refusal, scope, send, self._gate)
 
     def audit(self) -> Audit:
         """Return the requirement of each route, and the undecided routes.

@@ -442,13 +442,20 @@ class NotFound(Refusal):
 
 
 class MethodNotAllowed(Refusal):
-    """The path exists, but not with this method."""
+    """The path exists, but not with this method.
+
+    Attributes:
+        allowed: the methods that it has, as the header ``Allow`` lists them.
+        of_application: whether the path is one of the application, whose form the answer then
+            has under FastAPI, Starlette and Flask (D50).
+    """
 
     status = 405
     code = "METHOD_NOT_ALLOWED"
 
-    def __init__(self, allowed: Iterable[str]) -> None:
+    def __init__(self, allowed: Iterable[str], *, of_application: bool = False) -> None:
         self.allowed = ", ".join(sorted(allowed))
+        self.of_application = of_application
         instead = f": use {self.allowed}" if self.allowed else ""
         super().__init__(f"This method is not allowed here{instead}.")
 

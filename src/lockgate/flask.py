@@ -232,12 +232,24 @@ class _FlaskGate(GateMiddleware):
         """Refuse a request; one with an origin by a response that passes ``after_request``.
 
         Flask-CORS adds its headers there, and a browser hides a response without them from a page
-        of another origin.
+        of another origin. A method that a path does not have is refused as Flask does (D50).
         """
+        if isinstance(refusal, MethodNotAllowed) and refusal.of_application:
+            response = self._processed(self._wrong_method(refusal, environ), environ)
+            return response(environ, start_response)
         if "HTTP_ORIGIN" not in environ:
             return super().refuse(refusal, environ, start_response)
         response = self._processed(_response(refusal, self.guard.gate, environ), environ)
         return response(environ, start_response)
+
+    def _wrong_method(self, refusal: MethodNotAllowed, environ: WSGIEnvironment) -> Response:
+        """Return the application's answer to a method that a path does not have."""
+        app = self._flask
+        with app.request_context(environ):
+            answer = app.handle_user_exception(WrongMethod(refusal.allowed.split(", ")))
+            response = app.make_response(cast(Any, answer))
+        response.headers.extend(text(refusal.rate))
+        return response
 
     def _processed(self, response: Response, environ: WSGIEnvironment) -> Response:
         """Return a response as the application's ``after_request`` functions leave it."""

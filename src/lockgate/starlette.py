@@ -12,15 +12,16 @@ Use::
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial, wraps
 from inspect import iscoroutinefunction
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from .asgi import GateMiddleware, operation_apps
 from .core.access_rule import Rule, SlotUse
 from .core.extras import extra
 from .core.limits import Limit
-from .errors import ConfigurationError, Refusal
+from .errors import ConfigurationError, MethodNotAllowed, Refusal
 from .gate import Gate
 from .principal import Caller
+from .web.asgi_types import Receive, Scope, Send
 from .web.disconnects import cancel_on_disconnect
 from .web.protection import EXTENSION, ErrorForm, audit, combined_rules, is_lockgates
 from .web.requirements import admitted, mark, watched
@@ -29,11 +30,11 @@ from .web.shadow import Shadow
 with extra("starlette", "lockgate[starlette]"):
     from starlette.applications import Starlette
     from starlette.concurrency import run_in_threadpool
-    from starlette.requests import HTTPConnection
+    from starlette.requests import HTTPConnection, Request
     from starlette.routing import Route
     from starlette.types import ExceptionHandler
 
-    from .web.starlette_errors import answer_refusal, error_handlers
+    from .web.starlette_errors import answer_refusal, error_handlers, wrong_method
     from .web.starlette_routes import serves_operations
     from .web.starlette_stack import guarded_stack
 
@@ -129,6 +130,35 @@ def chosen_handlers(
     return handlers if is_lockgates(errors) else {Refusal: handlers[Refusal]}
 
 
+class _Gate(GateMiddleware):
+    """Stands outside the middleware stack of one application."""
+
+    def __init__(
+        self,
+        app: Starlette,
+        gate: Gate,
+        rules: Mapping[str, Rule | str],
+        *,
+        host: str | None,
+        strict: bool,
+        shadow: Shadow | None,
+    ) -> None:
+        super().__init__(app, gate, rules, host=host, strict=strict, shadow=shadow)
+        self._application: Final = app
+
+    async def refuse(self, refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request; a method that a path does not have as the application does (D50)."""
+        if (
+            isinstance(refusal, MethodNotAllowed)
+            and refusal.of_application
+            and scope["type"] == "http"
+        ):
+            response = await wrong_method(self._application, refusal, Request(scope, receive))
+            await response(scope, receive, send)
+        else:
+            await super().refuse(refusal, scope, receive, send)
+
+
 def install(
     app: Starlette,
     gate: Gate,
@@ -142,7 +172,7 @@ def install(
     """Put a gate outside the middleware stack of an application; see :func:`protect`."""
     for kind, handler in handlers.items():
         app.exception_handlers.setdefault(kind, handler)
-    guarded = GateMiddleware(app, gate, rules, host=host, strict=strict, shadow=shadow)
+    guarded = _Gate(app, gate, rules, host=host, strict=strict, shadow=shadow)
     guarded.guard.is_inside = True
     build = app.build_middleware_stack
     app.build_middleware_stack = partial(guarded_stack, app, guarded, build)  # type: ignore[method-assign]

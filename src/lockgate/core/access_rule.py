@@ -228,16 +228,17 @@ def unpaid(rule: Rule) -> Rule:
 def not_allowed(by_method: Mapping[str, Rule]) -> Rule:
     """Return the rule for a method that a path does not accept: authenticate, then answer 405."""
     session = any(rule.takes_session for rule in by_method.values())
-    return _refusing(tuple(sorted(by_method)), session=session)
+    own = any(rule.own for rule in by_method.values())
+    return _refusing(tuple(sorted(by_method)), session=session, own=own)
 
 
 def nowhere(rule: Rule) -> Rule:
     """Return the rule for a path whose readings disagree about a method: authenticate, then 404."""
-    return _refusing((), session=rule.takes_session)
+    return _refusing((), session=rule.takes_session, own=rule.own)
 
 
-def _refusing(allow: tuple[str, ...], *, session: bool) -> Rule:
-    rule = Rule(accepts=("key", "session") if session else ("key",))
+def _refusing(allow: tuple[str, ...], *, session: bool, own: bool) -> Rule:
+    rule = Rule(accepts=("key", "session") if session else ("key",), own=own)
     rule.allow, rule.plain = allow, False
     return rule
 

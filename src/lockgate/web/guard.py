@@ -287,7 +287,7 @@ class Guard(GuardedRoutes):
             path = Pattern.of_route(caller.path).stem
             if any(stem.covers(path) for stem in self._without_head):
                 allow = tuple(method for method in allow if method != "HEAD")
-        refusal = MethodNotAllowed(allow) if allow else NotFound()
+        refusal = MethodNotAllowed(allow, of_application=not rule.own) if allow else NotFound()
         raise self.gate.refused(refusal, principal)
 
     def _slot(self, rule: Rule, principal: Principal) -> ConcurrencySlot | None:

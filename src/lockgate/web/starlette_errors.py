@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
+from inspect import iscoroutinefunction
 from typing import Any, Final, cast
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ExceptionHandler, Scope
 from starlette.websockets import WebSocket
@@ -61,6 +63,22 @@ error_handlers: Mapping[Any, ExceptionHandler] = {
 }
 """For ``Starlette(exception_handlers=error_handlers)``: endpoints may raise any
 :class:`~lockgate.Refusal`, and the router's own 404 and 405 look like lockgate's."""
+
+
+async def wrong_method(app: Starlette, refusal: MethodNotAllowed, request: Request) -> Response:
+    """Return the answer of an application itself to a method that a path does not have (D50)."""
+    error = HTTPException(refusal.status, headers={"Allow": refusal.allowed})
+    kinds = refusal.status, *HTTPException.__mro__
+    found = (app.exception_handlers[kind] for kind in kinds if kind in app.exception_handlers)
+    handler: Any = next(found, None)
+    if handler is None:
+        response: Response = PlainTextResponse(error.detail, error.status_code, error.headers)
+    elif iscoroutinefunction(handler):
+        response = await handler(request, error)
+    else:
+        response = await run_in_threadpool(handler, request, error)
+    response.raw_headers += refusal.rate
+    return response
 
 
 def answer_refusals(app: Starlette) -> None:
