@@ -1,4 +1,4 @@
-"""The table of clients in `docs/measured.md`: what each client does on each refusal."""
+"""The table of `docs/clients.md`: what each client does on each refusal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from benchmarks.pages import Part, Table
 from .callers import CLIENTS, call
 from .service import REFUSALS
 
-PAGE = Part("clients", "measured.md", (Table(("refusal", *CLIENTS), tuple(REFUSALS)),))
+PAGE = Part("clients", "clients.md", (Table(("refusal", *CLIENTS), tuple(REFUSALS)),))
 PARTS = (PAGE,)
 
 
