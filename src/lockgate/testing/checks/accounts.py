@@ -67,7 +67,7 @@ async def a_missing_account_is_none(store: Store, factory: Factory) -> None:
         await store.account(stranger)
         await store.claim_if_unclaimed(stranger, "ada", revoke=True, keep_token=False, now=NOW)
         await store.sign_out(stranger)
-    for handle in ("........", key.handle, account.handle.swapcase(), "\0", "", "\u00e9"):
+    for handle in ("........", "org_1", key.handle, account.handle.swapcase(), "\0", "", "\u00e9"):
         await store.account_by_token(handle)
     for email in ("Ada@example.com", "ada@example.co", "ada@example.com ", "\0", ""):
         await store.unclaimed_by_email(email, 9)
