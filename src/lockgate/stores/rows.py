@@ -384,8 +384,13 @@ def judged(
 
 
 def is_recorded(commit: Commit, ended: int) -> bool:
-    """Return whether the record of a commit that ended so many keys is kept."""
-    ends = commit.revoke_all or commit.remove_ended is not None or commit.remove_unused is not None
+    """Return whether the record of a commit that ended so many keys is kept.
+
+    An account may be removed after the last of its keys.
+    """
+    if commit.remove_unused is not None:
+        return True
+    ends = commit.revoke_all or commit.remove_ended is not None
     if not (ends or commit.writes):
         return commit.change is not None
     return ended > 0 or any(write.new != write.old for write in commit.writes)

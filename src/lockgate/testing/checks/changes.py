@@ -58,6 +58,10 @@ async def each_change_of_a_key_is_recorded(store: Store, factory: Factory) -> No
 
 @alone("D44", "changes")
 async def each_change_of_an_account_is_recorded(store: Store, factory: Factory) -> None:
+    # The only key of one has ended, and is removed before its account.
+    ending = factory.draft("org_3", lifetime=HOUR)
+    await store.register(factory.account("org_3"), ending, NOW)
+    await store.remove_ended(0, NOW + HOUR)
     for name in ("org_1", "org_2"):
         drafts = factory.account(name), factory.draft(name)
         await store.register(*drafts, NOW, change=REGISTERED)
@@ -68,7 +72,7 @@ async def each_change_of_an_account_is_recorded(store: Store, factory: Factory) 
         await store.change_log("org_1", 9)
     await store.remove_unclaimed(DAY, 9, NOW + DAY, change=REMOVED)
     await store.account("org_2")
-    for name in ("org_1", "org_2"):
+    for name in ("org_1", "org_2", "org_3"):
         await store.change_log(name, 9)
 
 
