@@ -310,10 +310,13 @@ async def test_d31_a_converter_in_a_host_opens_no_other_route(
 PREFLIGHT = [("origin", "https://elsewhere.example"), ("access-control-request-method", "PUT")]
 
 
-async def test_d31_a_preflight_ends_at_the_gate_and_counts_by_address(app: Recorder) -> None:
+@pytest.mark.parametrize("health", ["/health", "api.example/health"])
+async def test_d31_a_preflight_ends_at_the_gate_and_counts_by_address(
+    app: Recorder, health: str
+) -> None:
     """What only resembles one is refused."""
     bench = Bench(anonymous=5)
-    guarded = behind(bench, app)
+    guarded = behind(bench, app, {f"GET {health}": PUBLIC})
     answer = await ask(guarded, "OPTIONS", "/closed", headers=PREFLIGHT)
     assert (answer.status, answer.body, answer.rate[:2]) == (204, b"", (5, 4))
     assert not any(name.startswith("access-control-") for name, _ in answer.headers)

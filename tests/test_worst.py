@@ -11,7 +11,7 @@ from benchmarks import worst as benchmark
 from lockgate.core.timestamps import MINUTE
 from lockgate.testing import worst
 
-PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
+PAGE = Path(__file__).parents[1] / "docs" / "measured.md"
 
 
 def told() -> dict[str, int]:

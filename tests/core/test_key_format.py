@@ -311,7 +311,8 @@ def test_neither_a_token_nor_a_new_key_shows_itself() -> None:
             partial(pickle.dumps, token, protocol)
             for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
         ),
-        *(lambda: copy.copy(token), lambda: copy.deepcopy(token)),
+        lambda: copy.copy(token),
+        lambda: copy.deepcopy(token),
         lambda: token.matches("sha256", "no bytes"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - that is the test
     ]
     for call in calls:

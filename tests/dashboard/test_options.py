@@ -89,6 +89,7 @@ def test_every_text_is_used_by_a_page() -> None:
         "in.",
         "limit.",
         "nav.",
+        "operator.used_up_",
         "refused.",
         "scope.",
         "span.",

@@ -62,8 +62,15 @@ def test_a_problem_names_its_field_in_a_sentence(body: bytes, field: str) -> Non
     assert message[0].isupper()
 
 
-@given(st.binary(max_size=60))
-def test_g3_any_bytes_are_a_value_or_the_refusal(body: bytes) -> None:
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()))
+def test_g3_any_bytes_and_any_json_are_a_value_or_the_refusal(body: bytes) -> None:
     try:
         read_body(body, Wanted)
     except InvalidRequest as refusal:

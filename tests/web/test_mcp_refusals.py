@@ -112,6 +112,22 @@ async def test_a_hold_that_is_refused_in_a_tool_ends_its_stream_with_the_error(
 
 
 @both_servers
+@pytest.mark.parametrize("modern", [True, False])
+async def test_an_error_has_the_id_of_a_body_that_was_read_unless_it_is_a_key_K11(
+    kind: str, modern: bool
+) -> None:
+    service = Service(kind)
+    key = key_of(service.gate, "notes:read")
+    headers = named("tools/call", "search") if modern else {}
+    async with service.running():
+        for asked, told in (7, 7), ("a", "a"), (f"x {key}", None):
+            body = {**call("search", modern=modern), "id": asked}
+            response = await service.post(body, key, headers)
+            assert response.status_code == 403
+            assert response.json()["id"] == (None if modern else told)
+
+
+@both_servers
 async def test_a_refusal_from_memory_has_the_same_form(kind: str) -> None:
     def own(refusal: Any, _: Any) -> Any:
         return {"oops": refusal.code}

@@ -143,6 +143,11 @@ def test_the_list_has_claimed_and_claimable_organizations_of_the_user(office: Of
     assert [one.account.agent_name for one in elsewhere] == ["agent 0"]
     with pytest.raises(ClaimRefused):
         run(office.accounts.claims.list(person(email=None)))
+    kay = office.register("kay@example.com").account.organization
+    kelvin = person("eve", "\u212aay@example.com")  # Normalisation makes it a K.
+    assert run(office.accounts.claims.list(kelvin)).accounts == []
+    with pytest.raises(ClaimRefused):
+        run(office.accounts.claims.claim(kelvin, kay))
 
 
 def test_d46_a_page_ends_at_twenty_and_its_cursor_begins_the_next() -> None:

@@ -249,8 +249,9 @@ def test_an_account_reassigned_by_a_writer_has_no_owner(fields: dict[str, str]) 
     eve = person("eve", "eve@example.com")
     with pytest.raises(ClaimRefused):
         run(office.accounts.claims.claim(eve, organization))
-    with pytest.raises(NoOrganization):
-        acts(office, eve, organization)
+    for session, wanted in (eve, organization), (eve._replace(organization=organization), None):
+        with pytest.raises(NoOrganization):
+            acts(office, session, wanted)
     assert run(office.accounts.claims.list(eve)).accounts == []
 
 

@@ -427,6 +427,15 @@ async def test_revoking_ends_keys_token_and_sessions_in_the_same_step() -> None:
     assert again.code == "TOKEN_NOT_ACCEPTED"
 
 
+async def test_d46_a_claimer_may_keep_the_token() -> None:
+    desk = Desk()
+    made = await desk.register()
+    body = {"organizationId": (await owned(desk))["organizationId"], "keepDashboardToken": True}
+    assert (await ask(desk.app, "POST", CLAIM, session=person(), json_body=body)).status == 200
+    assert (await ask(desk.app, "GET", KEYS, key=made["api_key"])).status == 200
+    assert await desk.sign_in(made["dashboard_token"])
+
+
 @pytest.mark.parametrize("revoke_keys", [True, False])
 async def test_no_key_of_an_agents_session_survives_a_claim_that_comes_between(
     revoke_keys: bool,
