@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from math import inf
 from secrets import token_bytes
 from typing import Any, Final
 
@@ -34,11 +35,19 @@ _databases = count()
 
 
 @pytest.fixture(autouse=True)
-def always_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call finds that its connection was idle, and that the process is not young."""
-    monkeypatch.setattr(raw_connections, "_IDLE", 0.0)
-    monkeypatch.setattr(connection, "_IDLE", 0.0)
+def find_idle(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that sets after how many seconds a connection is idle; at first none is.
+
+    The process is not young.
+    """
     monkeypatch.setattr(deadlines, "WARMING", 0.0)
+
+    def after(seconds: float) -> None:
+        monkeypatch.setattr(raw_connections, "_IDLE", seconds)
+        monkeypatch.setattr(connection, "_IDLE", seconds)
+
+    after(inf)
+    return after
 
 
 @pytest.fixture(params=["postgresql", "postgresql+asyncpg", "mysql", "mysql+asyncmy", "redis"])
@@ -59,7 +68,10 @@ def forgetful(request: pytest.FixtureRequest, shared_servers: None) -> Iterator[
 
 @pytest.mark.parametrize("awaits", [True, False], ids=["async", "sync"])
 def test_one_request_is_refused_for_all_forgotten_connections_D28(
-    forgetful: tuple[str, Proxy], awaits: bool, caplog: pytest.LogCaptureFixture
+    forgetful: tuple[str, Proxy],
+    awaits: bool,
+    find_idle: Callable[[float], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     url, relay = forgetful
     if not awaits and url.partition(":")[0] in {"postgresql+asyncpg", "mysql+asyncmy"}:
@@ -83,6 +95,7 @@ def test_one_request_is_refused_for_all_forgotten_connections_D28(
         key = do(gate.keys.create("org_1", "a key")).text
         do(list_together()) if awaits else listed()
         assert do(answers(key))
+        find_idle(0.0)
         relay.forget()
         assert [do(answers(key)) for _ in range(5)] == [False, True, True, True, True]
         do(list_together()) if awaits else listed()
