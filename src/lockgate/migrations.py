@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from .errors import ConfigurationError
 from .stores.sql.databases import database_of
 from .stores.sql.engines import blocking_engine, own, refuse_translation
 from .stores.sql.schema import migrate
@@ -30,7 +29,8 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
     Several processes and threads may call this at the same time: one migrates, the others wait. In
     an event loop, await one upgrade after the other. Call it again after a process was killed: it
     continues where that one stopped. Tables of a newer release that still serve this one are left
-    unchanged.
+    unchanged. The host's Alembic cannot call this: let it be a step of its own, before or after
+    ``alembic upgrade head``.
 
     Args:
         target: an engine, a URL, or a connection without an open transaction. Of an
@@ -39,8 +39,8 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
 
     Raises:
         ConfigurationError: the URL or the prefix is not valid, the database is not supported, the
-            target translates schemas, the connection has an open transaction, or another upgrade
-            has begun in this event loop.
+            target translates schemas, the connection has an open transaction, Alembic is running,
+            or another upgrade has begun in this event loop.
         lockgate.stores.sql.OutdatedSchema: the tables no longer serve this release.
         TimeoutError: another process has been migrating the tables, or a long transaction using
             them, for a minute.
@@ -48,11 +48,6 @@ def upgrade(target: Engine | Connection | str, *, prefix: str = DEFAULT_PREFIX) 
     tables = Tables(prefix)
     if isinstance(target, Connection):
         refuse_translation(target)
-        if target.in_transaction():
-            raise ConfigurationError(
-                "The connection has an open transaction: commit it before the upgrade, "
-                "or give the engine."
-            )
         migrate(target, tables, database_of(target.dialect))
         return
     engine = blocking_engine(target) if isinstance(target, str) else own(target)

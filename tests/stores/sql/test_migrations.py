@@ -120,6 +120,49 @@ def test_the_hosts_own_history_and_that_of_lockgate_leave_one_anothers_tables_al
     engine.dispose()
 
 
+REVISION = """
+from alembic import op
+from sqlalchemy import Column, Integer
+from lockgate import migrations
+
+revision = "1"
+down_revision = None
+
+
+def upgrade():
+    op.create_table("users", Column("id", Integer, primary_key=True))
+    for target in (op.get_bind(), op.get_bind().engine):
+        try:
+            migrations.upgrade(target)
+        except Exception as failure:
+            op.get_context().config.attributes["failures"].append(failure)
+    op.create_table("invoices", Column("id", Integer, primary_key=True))
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_revision_of_the_host_that_upgrades_is_told_to_make_it_a_step_of_its_own(
+    kind: str, tmp_path: Path
+) -> None:
+    """It changes nothing of lockgate, and the host's own upgrade goes on."""
+    engine = blocking_engine(database(kind))
+    host = Host(tmp_path / "host", engine, migrations.include_object)
+    (tmp_path / "host" / "versions" / "1.py").write_text(REVISION)
+    failures = host.config.attributes["failures"] = []
+    command.upgrade(host.config, "head")
+    assert [type(failure) for failure in failures] == [ConfigurationError] * 2
+    for failure in failures:
+        assert "'lockgate db upgrade' as a step of its own" in str(failure)
+    own = {"alembic_version", "users", "invoices"}
+    assert {*inspect(engine).get_table_names()} == own
+    migrations.upgrade(engine)
+    command.upgrade(host.config, "head")
+    with engine.connect() as connection:
+        assert schema.current(connection, Tables()) == NEWEST
+    assert own < {*inspect(engine).get_table_names()}
+    engine.dispose()
+
+
 def test_upgrade_takes_a_url_an_engine_or_a_connection(url: str) -> None:
     migrations.upgrade(url)
     engine = blocking_engine(url)

@@ -249,11 +249,18 @@ def migrate(
     and the revision is tried again.
 
     Raises:
-        ConfigurationError: another migration has begun in the same event loop.
+        ConfigurationError: the host's Alembic is running, the connection has an open transaction,
+            or another migration has begun in the same event loop.
         OutdatedSchema: this release does not support the tables.
         TimeoutError: another process has been migrating them, or a long transaction using them,
             for a minute.
     """
+    _refuse_inside_alembic()
+    if connection.in_transaction():
+        raise ConfigurationError(
+            "The connection has an open transaction: commit it before the upgrade, "
+            "or give the engine."
+        )
     database.prepare(connection)
     deadline = monotonic() + SCHEMA_PATIENCE
     while True:
@@ -266,6 +273,22 @@ def migrate(
             if monotonic() >= deadline:
                 raise TimeoutError(LOCKED) from failure
         sleep(_LOCK_PAUSE)
+
+
+def _refuse_inside_alembic() -> None:
+    """Refuse to migrate inside an ``env.py`` or a revision of the host.
+
+    Alembic has one migration in its global names, which a second one takes away from the first. The
+    host's transaction would also keep the locks on lockgate's tables until its last revision.
+    """
+    from alembic import context
+
+    config = getattr(context, "config", None)  # Alembic's, for the time that it runs an ``env.py``.
+    if config is not None and config.get_main_option("script_location") != SCRIPTS:
+        raise ConfigurationError(
+            "Alembic is running, and a revision cannot upgrade the tables of lockgate: run "
+            "'lockgate db upgrade' as a step of its own, before or after 'alembic upgrade head'."
+        )
 
 
 def _migrate(
