@@ -77,3 +77,52 @@ def test_the_sdk_raises_what_the_page_says(page: Any) -> None:
     assert used(page) == (0, 0)
     run(page.gate.charge("org_2", {page.MONTHS["starter"]: 999_990}))
     assert asyncio.run(refusal(key)) == ("RateLimitError", "RATE_LIMIT_EXCEEDED")
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_stream_whose_model_fails_raises_and_uses_nothing(page: Any, away: bool) -> None:
+    """It is known before the status of the response is sent."""
+    answers: list[httpx.Response] = []
+
+    def failing(request: httpx.Request) -> httpx.Response:
+        if away:
+            raise httpx.ConnectError("refused", request=request)
+        answers.append(httpx.Response(500, stream=httpx.ByteStream(b"overloaded")))
+        return answers[-1]
+
+    key = run(page.gate.keys.create("org_2", "ci", ["chat:*"])).text
+    assert asyncio.run(refused(page, key, failing, stream=True)) == "MODEL_FAILED"
+    assert [answer.is_closed for answer in answers] == ([] if away else [True])
+    assert used(page) == (0, 0)
+
+
+@pytest.mark.parametrize("asked", [{}, {"max_tokens": 100}, {"max_completion_tokens": 100}])
+def test_every_field_that_raises_the_output_is_held_and_bounded(
+    page: Any, asked: dict[str, int]
+) -> None:
+    calls: list[dict[str, Any]] = []
+
+    async def model(request: httpx.Request) -> httpx.Response:
+        rows = await page.gate.holds.usage("org_2")
+        calls.append({**json.loads(request.content), "held": sum(row.held for row in rows)})
+        return httpx.Response(500)
+
+    key = run(page.gate.keys.create("org_2", "ci", ["chat:*"])).text
+    assert asyncio.run(refused(page, key, model, n=8, **asked)) == "MODEL_FAILED"
+    (call,) = calls
+    prompt = len(json.dumps(MESSAGES)) // 3
+    sent = {name: call[name] for name in call if name.startswith("max_")}
+    assert sent == (asked or {"max_tokens": 1024})
+    assert call["held"] == prompt + 8 * sum(sent.values())
+    for beyond in ({"max_tokens": 4097}, {"max_completion_tokens": 100_000}, {"n": 9}):
+        assert asyncio.run(refused(page, key, model, **beyond)) == "VALIDATION_ERROR"
+    assert calls == [call]
+
+
+async def refused(page: Any, key: str, model: Any, **asked: Any) -> str | None:
+    """Return the code that the SDK raises while the upstream is this model."""
+    transport = httpx.MockTransport(model)
+    page.upstream = httpx.AsyncClient(transport=transport, base_url="http://model")
+    with pytest.raises(openai.APIStatusError) as raised:
+        await client_of(page, key).chat.completions.create(model="any", messages=MESSAGES, **asked)
+    return raised.value.code
