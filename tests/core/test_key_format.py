@@ -306,7 +306,7 @@ def test_neither_a_token_nor_a_new_key_shows_itself() -> None:
     assert KEY[20:] not in shown(token)
     assert repr(token) == str(token) == f"{token}" == "<Token>"
     assert not hasattr(token, "__dict__")
-    calls: list[Callable[[], object]] = [
+    calls: tuple[Callable[[], object], ...] = (
         *(
             partial(pickle.dumps, token, protocol)
             for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
@@ -314,7 +314,7 @@ def test_neither_a_token_nor_a_new_key_shows_itself() -> None:
         lambda: copy.copy(token),
         lambda: copy.deepcopy(token),
         lambda: token.matches("sha256", "no bytes"),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - that is the test
-    ]
+    )
     for call in calls:
         with pytest.raises(TypeError) as caught:
             call()
