@@ -156,6 +156,7 @@ METHODS = st.sampled_from(["GET", "POST", "HEAD", "PUT"])
 @example({"GET /a": PUBLIC, "GET /a/{p:path}": Rule("a:b")}, "GET", ["/a"], True)
 @example({"POST /a": Rule("a:b"), "GET /{p:path}": PUBLIC}, "GET", ["/a"], True)
 @example({"GET /a-{y}": PUBLIC, "POST /{x}-b": Rule("a:b")}, "GET", ["/a-b"], False)
+@example({"GET /{x}/{y}": PUBLIC, "GET /{x}/a/{p:path}": Rule("a:b")}, "GET", ["/a/a"], False)
 def test_the_most_specific_path_decides_with_the_methods_that_it_names(
     rules: dict[str, Rule], method: str, paths: list[str], slash: bool
 ) -> None:

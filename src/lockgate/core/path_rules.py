@@ -90,7 +90,7 @@ class PathRules:
             self._stems.setdefault(_stem(text), []).append(entry)
         self._first_spelled = re.compile(self._first.pattern, folds)
         for entry in self._open:
-            others = [e for e in self._open if e.pattern.stem.meets(entry.pattern.stem)]
+            others = [e for e in self._open if _may_meet(e.pattern.stem, entry.pattern.stem)]
             wider = {e for e in others if _contains(e.pattern, entry.pattern)}
             entry.alone = len(others) - len(wider) == 1
             if not any(_cross(e.pattern, entry.pattern) for e in others):
@@ -232,6 +232,17 @@ def _stem(path: str) -> str:
 def _contains(one: Pattern, other: Pattern) -> bool:
     """Return whether a pattern is strictly more general than another."""
     return one.covers(other) and not other.covers(one)
+
+
+def _may_meet(one: Pattern, other: Pattern) -> bool:
+    """Return whether a path may match both stems, the slash before an empty tail aside."""
+    return any(a.meets(b) for a in _with_empty_tail(one) for b in _with_empty_tail(other))
+
+
+def _with_empty_tail(pattern: Pattern) -> Iterable[Pattern]:
+    yield pattern
+    if pattern.segments[-1][0] == REST:
+        yield pattern._replace(segments=pattern.segments[:-1])
 
 
 def _cross(one: Pattern, other: Pattern) -> bool:
