@@ -338,6 +338,7 @@ async def room_counts_live_keys_after_the_other_writes(store: Directory, factory
     renamed = Write(keys[0], version, keys[0]._replace(name="new"))
     see("K8", await insert(2, NOW + 1, renamed), "full", "Beside a new name, room for 2 answered")
     revoked = Write(keys[0], version, keys[0]._replace(revoked_at=STAMP))
+    see("K8", await insert(1, NOW + 1, revoked), "full", "Beside a revocation, room for 1 answered")
     see("K8", await insert(2, NOW + 1, revoked), "done", "Beside a revocation, it answered")
     see("K8", await insert(2, NOW + 1), "full", "With 2 live keys again, it answered")
     see("K8", await insert(2, NOW + DAY), "done", "Once one of them has expired, it answered")
