@@ -10,7 +10,7 @@ from lockgate.core.limits import Limit, bound
 from lockgate.core.plans import Plan
 from lockgate.core.promises import GRACE, PROMISES_AT_MOST
 from lockgate.core.quota_leases import LeaseRequest
-from lockgate.core.sliding_window import hit
+from lockgate.core.sliding_window import Window, hit
 from lockgate.core.timestamps import SECOND
 from tests.promise_machine import MINUTE, NOW, PromiseMachine, minute
 
@@ -103,6 +103,19 @@ def test_a_refusal_for_a_day_gets_no_promise() -> None:
     (reading, _), ledger = HitLeased(windows, 1, None, None, "a").apply(ledger, NOW + 10 * SECOND)
     assert reading.wait == 24 * 60 * MINUTE - 10 * SECOND
     assert ledger.promises == ()
+
+
+def test_hits_that_join_the_newest_cell_delay_no_promised_caller_P2() -> None:
+    windows = *minute(102), Window("exact", MINUTE + 50, 102, 0)
+    ledger, now = Ledger("org_1"), NOW + 200
+    for place in range(100):
+        _, ledger = HitLeased(windows, 1, None, None, "a").apply(ledger, NOW + place)
+    (refused, promise), ledger = HitLeased(windows, 101, None, None, "b").apply(ledger, now)
+    assert promise is not None
+    (joined, _), ledger = HitLeased(windows, 1, None, None, "a").apply(ledger, NOW + SECOND // 2)
+    assert joined.allowed
+    returned = HitLeased(windows, 101, None, None, "b").apply(ledger, now + refused.wait)[0]
+    assert returned.reading.allowed
 
 
 def test_a_clock_that_steps_back_leaves_no_promise_longer_P4() -> None:
