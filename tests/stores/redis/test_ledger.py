@@ -249,6 +249,12 @@ def largest_costs() -> Steps:
         yield Hit(windows, (2**53 - 4, 1, 1)[number % 3]), now
 
 
+def largest_sum_at_once() -> Steps:
+    """Without a limit hits of one instant share a cell, up to the largest number."""
+    for cost in (2**52, 2**52 - 1, 1, 1):
+        yield Hit(book_of(None, None, None).default.windows, cost), NOW
+
+
 def without_limit(seed: int, rph: int | None) -> Steps:
     """Many cells with costs of every size; now and then a plan with limits looks at them."""
     numbers, now = Random(seed), NOW
@@ -269,6 +275,26 @@ def joined_beside_a_lease() -> Steps:
     yield HitLeased(windows, 1, ask(50, span=SECOND // 10)), now + 1
     for number in range(15):
         yield HitLeased(windows, 1, None), now + 2 + number * SECOND // 100
+
+
+def more_cells_than_of_a_steady_clock() -> Steps:
+    """They are joined, two into one, in the windows of the plan and of a named limit (W10)."""
+    windows = Plan("any", 10**6, None, None, None).windows
+    limits, now = bound((Limit("export", "900000/minute"),), None), NOW
+    for number in range(400):
+        now += SECOND if number % 2 else -SECOND * 9 // 10
+        yield Hit(windows, 1 + number % 3, limits), now
+        yield Peek(windows), now
+
+
+def settled_beside_many_units(first: int, second: int, at: int) -> Steps:
+    """Cells become wider for units that are settled: one that they join, or one before them."""
+    windows, known = book_of(2**31, 2**31, 2**31).default.windows, ask(20)
+    yield HitLeased(windows, first, known), NOW
+    yield Hit(windows, second), NOW + 10
+    yield settling(windows, [Settlement(known.id, ((NOW + at, 5),))]), NOW + 20
+    for later in (5, 12):
+        yield Peek(windows), NOW + MINUTE + later
 
 
 def ended_before_a_window() -> Steps:
@@ -294,8 +320,12 @@ SCENES: dict[str, Callable[[], Steps]] = {
     **{f"cells, {each}": partial(many_cells, *each) for each in enumerate((60, 3, None))},
     **{f"{number} windows": partial(any_number, number) for number in (1, 2, 4, 5)},
     "largest costs": largest_costs,
+    "largest sum at once": largest_sum_at_once,
     "no limit": partial(without_limit, 0, None),
     "no limit but of the hour": partial(without_limit, 1, 2**53 - 1),
+    "more cells than of a steady clock": more_cells_than_of_a_steady_clock,
+    "units join a full cell": partial(settled_beside_many_units, 2**24 - 2, 1, 0),
+    "units follow a full cell": partial(settled_beside_many_units, 1, 2**24, 15),
     "joined beside a lease": joined_beside_a_lease,
     "ended before a window": ended_before_a_window,
     "more leases than are granted": more_leases_than_are_granted,
