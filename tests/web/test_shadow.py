@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -154,6 +156,35 @@ def test_shadow_mode_logs_one_summary_line_a_minute(caplog: pytest.LogCaptureFix
     assert len(watch._counts) <= 1001
     watch.tell()
     assert told[-1].fields["requests"] == 5000
+
+
+def test_an_event_loop_tells_when_the_minute_ends_without_another_request() -> None:
+    told: list[Event] = []
+    now = [1000.0]
+    asked_in: ContextVar[bool] = ContextVar("asked_in", default=False)
+    seen: list[bool] = []
+
+    async def serve() -> None:
+        told_one = asyncio.Event()
+
+        def tell(event: Event) -> None:
+            told.append(event)
+            seen.append(asked_in.get())
+            told_one.set()
+
+        watch = Watch(Events(tell), lambda: now[0])
+        asked_in.set(True)
+        for _ in range(2):
+            now[0] += 59.99
+            watch.count(kind_of(KeyNotFound()))
+            watch.count(kind_of(KeyNotFound()))
+            assert not told_one.is_set()
+            await asyncio.wait_for(told_one.wait(), 60)
+            told_one.clear()
+
+    asyncio.run(serve())
+    assert [event.fields["requests"] for event in told] == [2, 2]
+    assert seen == [False, False]
 
 
 def test_a_process_that_ends_tells_what_it_has_not_told_yet() -> None:

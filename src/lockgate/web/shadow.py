@@ -1,7 +1,9 @@
 """Shadow mode: a gate that watches, and what it would have refused."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context
 from logging import WARNING
 from time import monotonic
 from typing import Final, Literal, NamedTuple
@@ -9,6 +11,7 @@ from typing import Final, Literal, NamedTuple
 from ..errors import AddressNotAllowed, ConfigurationError, RateLimitExceeded, Refusal
 from ..events import Events
 from ..principal import Principal
+from ..sync import loop_runs
 
 Shadow = Literal["limits", "all"]
 """What a gate only watches: limits, while credentials and scopes are enforced; or all of it."""
@@ -63,8 +66,9 @@ def kind_of(refusal: Refusal) -> Kind:
 class Watch:
     """Counts the requests that shadow mode let through, and tells of them once a minute.
 
-    The event ``shadow_summary`` (``seconds``, ``requests``, ``most``) is sent with the first such
-    request after a minute. ``most`` holds the ten most frequent kinds, each as a text.
+    The event ``shadow_summary`` (``seconds``, ``requests``, ``most``) is sent when a minute ends;
+    without an event loop with the first such request after it. ``most`` holds the ten most frequent
+    kinds, each as a text.
 
     Args:
         events: told.
@@ -81,9 +85,13 @@ class Watch:
         """Count one request."""
         if kind not in self._counts and len(self._counts) >= _KINDS_AT_MOST:
             kind = kind._replace(key=None)  # There are few codes, plans and windows.
+        is_first = not self._counts
         self._counts[kind] += 1
-        if self._clock() - self._since >= _SECONDS:
+        left = self._since + _SECONDS - self._clock()
+        if left <= 0:
             self.tell()
+        elif is_first and loop_runs():  # Its line is of no request, hence the empty context.
+            asyncio.get_running_loop().call_later(left, self.tell, context=Context())
 
     def tell(self) -> None:
         """Tell what was counted since it was told last, if anything was."""
