@@ -47,6 +47,17 @@ def test_the_summaries_of_all_processes_are_added_up(
     assert "8 requests would have been refused." in said.err
 
 
+@pytest.mark.parametrize("text", ["", "a line of the service\n", "shadow_summary\n"])
+def test_a_log_without_a_summary_is_exit_code_1(shell: Shell, tmp_path: Path, text: str) -> None:
+    """It is no evidence that no request would have been refused."""
+    log = tmp_path / "service.log"
+    log.write_text(text)
+    told = shell("shadow", str(log), code=1)
+    assert told.out == ""
+    assert told.err.startswith("No summary of shadow mode in this log. ")
+    assert shell.json("shadow", str(log), code=1) == {"requests": 0, "most": {}}
+
+
 @pytest.mark.usefixtures("operator")
 def test_a_log_line_of_the_command_has_time_level_and_logger(tmp_path: Path) -> None:
     command = ["-m", "lockgate", "keys", "list", "org_1", "--store", "sqlite:///nothing.db"]
