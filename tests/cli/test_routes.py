@@ -136,9 +136,21 @@ def test_an_application_with_a_strict_audit_is_listed_and_exit_code_1(
 def test_a_factory_makes_the_application(shell: Shell, service: Service) -> None:
     name = service.write(GATE + STARLETTE)
     assert shell.json(f"routes {name}:make --factory") == shell.json(f"routes {name}:app")
-    told = shell(f"routes {name}:make", code=2).err
-    assert "No gate is before this application" in told
     shell(f"routes {name}:app.state --factory", code=2)
+
+
+@pytest.mark.parametrize("command", ["routes", "openapi", "explain --request 'GET /health' --app"])
+def test_a_factory_without_its_option_is_told_the_option(
+    shell: Shell, service: Service, command: str
+) -> None:
+    """Also one that is written as a call, as servers take it."""
+    name = service.write(GATE + STARLETTE + "from functools import partial\nhalf = partial(make)")
+    for named in (f"{name}:make", f"{name}:half"):
+        told = shell(f"{command} {named}", code=2).err
+        assert f"'{named}' is no application" in told and "add --factory" in told
+    for call in ("make()", "make(strict=True)"):
+        told = shell(f"{command} '{name}:{call}'", code=2).err
+        assert f"is a call: write {name}:make --factory" in told
 
 
 @pytest.mark.parametrize("text", [STARLETTE, FASTAPI, FLASK])

@@ -22,7 +22,7 @@ from ..services.explain.findings import (
 )
 from .organizations import built_in_plan, leases_document, note_unknown
 from .output import json_option, print_fields, print_json, print_table, read_secret
-from .routes import application_of, scopes_of
+from .routes import application_of, factory_option, scopes_of
 from .settings import call, checked_id, gate_of, gate_option, store_option
 
 
@@ -36,6 +36,7 @@ from .settings import call, checked_id, gate_of, gate_option, store_option
 @click.option("--cost", type=click.IntRange(0), help="the units of the request (1)")
 @click.option("--scope", help="the scope that the request needs")
 @click.option("--app", "application", metavar="MODULE:APP", help="the application of --request")
+@factory_option
 @click.option("--request", metavar="'METHOD /PATH'", help="a request: its route has cost and scope")
 @gate_option
 @store_option
@@ -52,6 +53,7 @@ def explain(
     named: str | None,
     store: str | None,
     *,
+    factory: bool,
     as_json: bool,
 ) -> None:
     """Explain what ORGANIZATION, or its key ID, may use now and why it is refused.
@@ -69,7 +71,7 @@ def explain(
     elif cost is not None or scope is not None or store is not None:
         raise click.UsageError("The route has cost and scope, and its application the store.")
     else:
-        gate, rule = _rule_of(application, request)
+        gate, rule = _rule_of(application, request, factory=factory)
         if rule.public:
             _explain_open(gate, rule, request, organization or id, address, as_json=as_json)
             return
@@ -157,7 +159,7 @@ def _explain_open(
     _print_unjudged(found.unjudged)
 
 
-def _rule_of(application: str, request: str) -> tuple[Gate, Rule]:
+def _rule_of(application: str, request: str, *, factory: bool) -> tuple[Gate, Rule]:
     """Return the gate of an application, and the rule of a request such as ``POST /jobs/7``.
 
     Raises:
@@ -170,7 +172,7 @@ def _rule_of(application: str, request: str) -> tuple[Gate, Rule]:
     path = unquote(target.strip().partition("?")[0])
     if not path.startswith("/"):
         raise ConfigurationError(f"{request!r} is no request: write it as 'POST /jobs/7'.")
-    app = application_of(application, factory=False)
+    app = application_of(application, factory=factory)
     audit(app)  # The rules of endpoints are declared by it.
     guard = guard_of(app)
     rule = guard.book.match(method.upper(), path)

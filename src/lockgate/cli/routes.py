@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 
 _application: Final = click.argument("application", metavar="MODULE:APP")
-_factory: Final = click.option(
+factory_option: Final = click.option(
     "--factory", is_flag=True, help="APP is a function that returns the application"
 )
 
 
 @click.command()
 @_application
-@_factory
+@factory_option
 @click.option("--strict", is_flag=True, help="exit code 1 where the audit finds something")
 @json_option
 def routes(application: str, *, factory: bool, strict: bool, as_json: bool) -> int:
@@ -49,7 +50,7 @@ def routes(application: str, *, factory: bool, strict: bool, as_json: bool) -> i
 
 @click.command()
 @click.argument("application", metavar="[MODULE:APP]", required=False)
-@_factory
+@factory_option
 @click.option("--title", help="the title of the document")
 @gate_option
 @store_option
@@ -104,13 +105,35 @@ def _audit_of(named: str, *, factory: bool) -> "Audit":
 
 
 def application_of(named: str, *, factory: bool) -> object:
-    """Return an application by ``module:name``, or what a factory of this name returns."""
+    """Return an application by ``module:name``, or what a factory of this name returns.
+
+    Raises:
+        ConfigurationError: the name is of no application, or of no factory.
+    """
+    name, bracket, _ = named.partition("(")
+    if bracket:
+        raise ConfigurationError(f"{named!r} is a call: write {name} --factory.")
     found = loaded(named, "application")
     if not factory:
+        if _needs_no_argument(found):
+            raise ConfigurationError(
+                f"{named!r} is no application: if it is a function that returns one, add --factory."
+            )
         return found
     if not callable(found):
         raise ConfigurationError(f"{named!r} is no function: leave out --factory.")
     return found()
+
+
+def _needs_no_argument(found: object) -> bool:
+    """Return whether an object can be called without arguments, as no application can."""
+    if not callable(found):
+        return False
+    try:
+        signature(found).bind()
+    except (TypeError, ValueError):  # Some built-in functions have no signature.
+        return False
+    return True
 
 
 def _described(routes: "Iterable[AuditedRoute]") -> "Iterator[Described]":
