@@ -89,7 +89,8 @@ class ImportedKeyFormat:
     ) -> None:
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,19}", name):
             raise ConfigurationError(
-                f"The name {name!r} of a legacy system: use 1 to 20 of a-z, 0-9 and '-'."
+                f"The name {name!r} of a legacy system: use 1 to 20 of a-z, 0-9 and '-', a letter "
+                "first."
             )
         unknown = set(schemes) - FAST.keys() - SLOW
         if unknown or not schemes:
