@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,24 @@ def test_d24_a_spent_address_is_refused_before_its_session_is_verified(io: IoMod
     assert len(sessions.verified) == 2
     bench.clock.now += MINUTE
     assert enter(bench, Asking(cookie="__session=org_1"))[0] == "in"
+
+
+async def test_d24_look_ups_under_way_count_as_failures_of_their_address() -> None:
+    """Otherwise an address has as many tries as connections."""
+
+    class Waiting(Counted):
+        async def admit(self, *arguments: Any, **fields: Any) -> Admission:
+            await asyncio.sleep(0)
+            return await super().admit(*arguments, **fields)
+
+    store = Waiting()
+    bench = Bench(store=store, anonymous=3)
+    guard, wrong = Guard(bench.gate), bench.gate.format.generate().text
+    callers = [Asking(authorization=f"Bearer {wrong}") for _ in range(9)]
+    told = await asyncio.gather(*map(guard.enter, callers), return_exceptions=True)
+    codes = [refusal.code for refusal in told if isinstance(refusal, Refusal)]
+    assert sorted(codes) == ["KEY_NOT_FOUND"] * 3 + ["STORE_UNAVAILABLE"] * 6
+    assert store.admissions == 3
 
 
 def test_d24_a_session_that_is_verified_offline_is_admitted_from_a_spent_address() -> None:
