@@ -277,6 +277,14 @@ def joined_beside_a_lease() -> Steps:
         yield HitLeased(windows, 1, None), now + 2 + number * SECOND // 100
 
 
+def joined_beside_a_promise() -> Steps:
+    """Later hits may join the newest cell of the minute, so the promise is a second later."""
+    windows = Window("minute", MINUTE, 102, SECOND), Window("exact", MINUTE + 50, 102, 0)
+    for number in range(100):
+        yield Hit(windows, 1), NOW + number
+    yield HitLeased(windows, 101, None, None, "key_1"), NOW + 200
+
+
 def more_cells_than_of_a_steady_clock() -> Steps:
     """They are joined, two into one, in the windows of the plan and of a named limit (W10)."""
     windows = Plan("any", 10**6, None, None, None).windows
@@ -327,6 +335,7 @@ SCENES: dict[str, Callable[[], Steps]] = {
     "units join a full cell": partial(settled_beside_many_units, 2**24 - 2, 1, 0),
     "units follow a full cell": partial(settled_beside_many_units, 1, 2**24, 15),
     "joined beside a lease": joined_beside_a_lease,
+    "joined beside a promise": joined_beside_a_promise,
     "ended before a window": ended_before_a_window,
     "more leases than are granted": more_leases_than_are_granted,
 }
