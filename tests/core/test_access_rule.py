@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from lockgate.core.access_rule import ANY_KEY, PUBLIC, Rule, both, not_allowed
+from lockgate.core.limits import Limit
 from lockgate.core.rule_book import RuleBook
 from lockgate.core.scopes import Requirement
 from lockgate.errors import ConfigurationError
@@ -94,3 +95,11 @@ def test_a_refused_method_needs_a_credential_of_its_path() -> None:
     assert not_allowed({"GET": Rule(), "POST": Rule()}).allow == ("GET", "POST")
     assert not_allowed({"GET": PUBLIC}).accepts == ("key",)
     assert not_allowed({"GET": Rule(accepts=("session",))}).accepts == ("key", "session")
+
+
+def test_rules_that_hold_together_have_the_limits_and_the_credentials_of_both() -> None:
+    one = Rule("a:b", limits=[Limit("one", "1/minute")])
+    other = Rule("a:c", accepts=("key", "session"), limits=[Limit("other", "1/minute")])
+    for rule in both(one, other), both(other, one):
+        assert {limit.name for limit in rule.limits} == {"one", "other"}
+        assert rule.accepts == ("key",)

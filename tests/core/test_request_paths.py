@@ -121,3 +121,8 @@ def test_no_path_has_more_than_64_readings(path: str) -> None:
         return
     assert found[0] == f"/{path}"
     assert len(found) == len(set(found)) <= 64
+
+
+@pytest.mark.parametrize("path", ["/admin?x", "/admin#x", "/admin%3fx", "/admin%23x"])
+def test_a_query_that_was_encoded_may_end_a_path_D31(path: str) -> None:
+    assert "/admin" in readings(path)
