@@ -33,7 +33,17 @@ def test_two_processes_share_slots(examples: int, steps: int) -> None:
 
 
 @BY_TURNS
-def test_slots_of_killed_and_stopped_holders_become_free(stopped: str, killed: str) -> None:
-    own = BACKEND.open()
-    hold_to_it(SqlStore, BACKEND.url, own.prefix, stopped, killed)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "postgresql",
+        *(pytest.param(kind, marks=pytest.mark.campaign) for kind in ("sqlite", "mysql")),
+    ],
+)
+def test_slots_of_killed_and_stopped_holders_become_free(
+    kind: str, stopped: str, killed: str
+) -> None:
+    backend = BACKENDS[kind]
+    own = backend.open()
+    hold_to_it(SqlStore, backend.url, own.prefix, stopped, killed)
     run(own.close())
