@@ -98,8 +98,8 @@ def test_a_refused_method_needs_a_credential_of_its_path() -> None:
 
 
 def test_rules_that_hold_together_have_the_limits_and_the_credentials_of_both() -> None:
-    one = Rule("a:b", limits=[Limit("one", "1/minute")])
-    other = Rule("a:c", accepts=("key", "session"), limits=[Limit("other", "1/minute")])
+    one = Rule("a:b", slot="background", limits=[Limit("one", "1/minute")])
+    other = Rule("a:c", slot=True, accepts=("key", "session"), limits=[Limit("other", "1/minute")])
     for rule in both(one, other), both(other, one):
         assert {limit.name for limit in rule.limits} == {"one", "other"}
-        assert rule.accepts == ("key",)
+        assert (rule.accepts, rule.background) == (("key",), True)
