@@ -71,7 +71,7 @@ from .stores.committed import collecting
 from .stores.memory.store import MemoryStore
 from .stores.open import checked, combine, open_store, resilient
 from .stores.quota_thresholds import tell_quotas
-from .stores.resilience.deadlines import Patience, within
+from .stores.resilience.deadlines import LEAST, Patience, within
 from .stores.resilience.local_limits import LocalLimits
 
 if TYPE_CHECKING:  # A feature is imported where it is switched on or used.
@@ -212,7 +212,7 @@ class Gate:
         self.metrics: Final = self.events.metrics
         """Counters of admissions, refusals and events (:class:`~lockgate.metrics.Metrics`)."""
         self._admitted: Final = self.events.admit
-        self._deadline, self._patience = of_store.deadline, Patience()
+        self._deadline, self._patience = max(of_store.deadline, LEAST.get()), Patience()
         self._local_limits = LocalLimits(of_store.on_failure, of_store.fleet, self.events)
         self.store: Final = resilient(
             self._opened,

@@ -20,6 +20,7 @@ from sqlalchemy import make_url
 
 from lockgate import Gate, migrations, run
 from lockgate.core.quota_leases import LeaseRequest
+from lockgate.errors import StoreUnavailable
 from lockgate.stores.sql import opened_file
 from lockgate.stores.sql.engines import blocking_engine
 from tests.patience import until
@@ -64,6 +65,21 @@ METERED = """
 plan = Plan("metered", rpm=None, rph=None, rpd=None, concurrent=None,
             limits=[Limit("units", "5/month", soft=True)])
 gate = Gate(store, brand="acme", plans=PlanBook([plan], custom=[], default="metered"))
+"""
+SLOW = """
+from time import sleep
+from lockgate.stores.sql import SqlStore
+
+
+class Slow(SqlStore):
+    async def charge(self, *asked):
+        sleep(0.5)  # Twice the deadline of requests.
+        return await super().charge(*asked)
+
+
+slow = Slow(store)
+slow.enforces_deadline = False
+gate = Gate(slow, brand="acme", store_options=StoreOptions(deadline=0.25, on_failure="closed"))
 """
 LEASED_AT = 1_800_000_000_000_000
 LEASED = f"""
@@ -115,6 +131,18 @@ def test_explain_has_the_documented_shape(shell: Shell) -> None:
     assert "cost 11 never fits" in costly["refused"]["advice"]
     shown = shell("explain org_1 --cost 5", id).out
     assert ["cost", "5"] in [line.split() for line in shown.splitlines()]
+
+
+@pytest.mark.usefixtures("sqlite")
+def test_a_command_waits_longer_for_the_store_than_a_request(
+    shell: Shell, service: Service
+) -> None:
+    shell("orgs create org_1")
+    assert shell.json(f"explain org_1 --gate {service.write(OPTIONS + SLOW)}:gate")["windows"]
+    gate = service.load(OPTIONS + SLOW).gate
+    with pytest.raises(StoreUnavailable):  # The setting of the service is as it was.
+        run(gate.explain("org_1"))
+    run(gate.close())
 
 
 @pytest.mark.usefixtures("sqlite")

@@ -20,6 +20,7 @@ from ..errors import ConfigurationError, LockgateError
 from ..gate import Gate
 from ..services.store_errors import unavailable
 from ..stores.answers import StoreError
+from ..stores.resilience.deadlines import LEAST
 from .config_file import file_settings
 from .store_urls import HELP as STORE_HELP
 from .store_urls import store_url
@@ -30,7 +31,7 @@ UNAVAILABLE: Final = 3
 """The exit code of a command for which the store did not answer."""
 _GATE: Final = "LOCKGATE_GATE"
 _DEADLINE: Final = 10.0
-"""The deadline of commands, in seconds: longer than a request's."""
+"""The least deadline of commands, in seconds: longer than a request's."""
 BUILT_IN: Final = PlanBook()
 """The plans of a gate that the environment describes. Those of the service may be others."""
 
@@ -147,6 +148,8 @@ def _login() -> str | None:
 def loaded(named: str, kind: str) -> object:
     """Return an object of the service by ``module:name``, found from the current folder.
 
+    The gates of the service that its module makes wait at least :data:`_DEADLINE` for their stores.
+
     Args:
         named: the module, a colon, and the name in it, with dots for attributes.
         kind: the kind of object, for messages.
@@ -160,6 +163,7 @@ def loaded(named: str, kind: str) -> object:
     if not colon:
         raise ConfigurationError(f"{named!r} is no {kind}: write it as module:name.")
     sys.path.insert(0, os.getcwd())  # As uvicorn and gunicorn find an application.
+    least = LEAST.set(_DEADLINE)
     try:
         with redirect_stdout(sys.stderr):  # What it prints is no output of the command.
             found: Any = import_module(module)
@@ -176,4 +180,6 @@ def loaded(named: str, kind: str) -> object:
             f"{module!r} raises {type(problem).__name__} in {last.filename}, line {last.lineno}: "
             f"see 'python -c \"import {module}\"'."
         ) from problem
+    finally:
+        LEAST.reset(least)
     return cast(object, found)

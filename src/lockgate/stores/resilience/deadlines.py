@@ -27,6 +27,9 @@ CALLS_AT_MOST: Final = 64
 """Calls of one store that may hang at a time, abandoned ones included."""
 _IDLE_SECONDS: Final = 10.0
 
+LEAST: Final[ContextVar[float]] = ContextVar("lockgate_least", default=-inf)
+"""The least deadline, in seconds, of gates that are made now: an operator's command waits longer
+than the requests that the setting of the service is for."""
 UNTIL: Final[ContextVar[float | None]] = ContextVar("lockgate_until", default=None)
 """The instant at which the caller stops waiting, in monotonic seconds; None: never."""
 
