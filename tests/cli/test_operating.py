@@ -205,6 +205,7 @@ def test_a_request_to_an_open_route_is_explained_by_its_limits(
     app = f"--app {made.__name__}:app --request"
     by_address, by_function = {"name": "login", "by": "address"}, {"name": "tenants"}
     both = [by_address, {**by_function, "by": "function"}]
+    shell("orgs create org_1")
     asked = f"explain --address 192.0.2.7 {app}"
     run(made.gate.subjects.charge("address", "192.0.2.7", [made.LOGIN], 1))
     found = shell.json(asked, "POST /login")
@@ -309,7 +310,7 @@ def test_a_request_is_explained_by_the_route_of_an_application(
     shell: Shell, service: Service
 ) -> None:
     app = f"--app {service.write(GATE + STARLETTE)}:app"
-    found = shell.json(f"explain org_1 {app} --request", "POST /jobs/7?x=1")
+    found = shell.json(f"explain org_1 {app} --request", "POST /jobs/7?x=1", code=1)
     assert (found["cost"], found["scopes"], found["refused"]) == (5, ["jobs:write"], None)
     for words, request, told in (
         (app, "GET /health", "open"),

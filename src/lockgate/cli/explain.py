@@ -87,7 +87,7 @@ def explain(
     else:
         subject = organization
 
-    async def work() -> tuple[Explanation, bool]:
+    async def work() -> tuple[Explanation, bool, bool]:
         found = await gate.explain(
             subject,
             id,
@@ -97,15 +97,18 @@ def explain(
             requires=needed,
             limits=limits,
         )
-        if not found.keys and found.unread is None:
-            await note_unknown(gate, found.organization)
-        return found, await _is_built_in(gate, found)
+        held = any(w.used for one in found.limits if one.source == "hold" for w in one.windows)
+        may_be_unknown = not found.keys and found.unread is None and not held
+        unknown = may_be_unknown and await note_unknown(gate, found.organization)
+        return found, await _is_built_in(gate, found), unknown
 
-    found, built_in = call(gate, work)
+    found, built_in, unknown = call(gate, work)
     if as_json:
         print_json({**_document(found), "built_in_plans": built_in})
-        return
-    _print(found, built_in=built_in)
+    else:
+        _print(found, built_in=built_in)
+    if unknown:  # Its id may be mistyped, or that of a key.
+        click.get_current_context().exit(1)
 
 
 async def _is_built_in(gate: Gate, found: Explanation) -> bool:

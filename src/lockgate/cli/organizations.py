@@ -293,10 +293,16 @@ def reset(
     print_status(organization, call(gate, work), as_json=as_json)
 
 
-async def note_unknown(gate: Gate, organization: str) -> None:
-    """Say on standard error that an organization is unknown, if it is: its id may be mistyped."""
-    if not await gate.organizations.is_known(organization):
-        print(f"{_unknown(gate, organization)}.", file=sys.stderr)
+async def note_unknown(gate: Gate, organization: str) -> bool:
+    """Say on standard error that an organization is unknown, if it is: its id may be mistyped.
+
+    Returns:
+        Whether it is unknown.
+    """
+    if await gate.organizations.is_known(organization):
+        return False
+    print(f"{_unknown(gate, organization)}.", file=sys.stderr)
+    return True
 
 
 async def built_in_plan(gate: Gate, organization: str) -> str | None:

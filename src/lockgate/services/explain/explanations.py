@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from shlex import quote
 from typing import Final, NamedTuple
 
 from ...clock import Clock
@@ -243,7 +244,7 @@ class Explanations:
             windows.append(shown)
             lacks = shown.left is not None and request.cost > max(0, shown.left - out)
             if lacks and (refused is None or _later(shown.until, refused.until)):
-                refused = _full(shown, request.cost, out)
+                refused = _full(organization, shown, request.cost, out)
         named = [one async for one in self._named(organization, plan, key, now, request.cost)]
         named += await self._budgets(organization, key, max(1, request.cost))
         named += await self._outside(request, self._limits(), now)
@@ -494,23 +495,23 @@ def _with_all(refused: Reason, full: list[str]) -> Reason:
     return replace(refused, advice=advice, cause=cause)
 
 
-def _full(window: WindowExplanation, cost: int, out: int) -> Reason:
+def _full(organization: str, window: WindowExplanation, cost: int, out: int) -> Reason:
     """Return the reason for a window without room, beside the units that are out on leases."""
     assert window.limit is not None, "what has no limit is never full"
     name, limit = window.name, window.limit
-    option = f"--rp{name[0]}"
+    option, quoted = f"--rp{name[0]}", quote(organization)
     if limit < cost and window.ends is not None:
         why = "no request" if not limit else f"no request of cost {cost}"
         cause = f"A temporary limit admits {why}: the limit of the {name} is {limit}."
         advice = (
             f"{cause} It ends at {iso8601(window.ends)}: wait until then, or end it by 'lockgate "
-            "orgs limits ORGANIZATION --end'."
+            f"orgs limits {quoted} --end'."
         )
     elif limit < cost:
         why = "The plan admits no request" if not limit else f"A request of cost {cost} never fits"
         cause = f"{why}: the limit of the {name} is {limit}."
         advice = (
-            f"{cause} Raise it by 'lockgate orgs limits ORGANIZATION {option}', or put the "
+            f"{cause} Raise it by 'lockgate orgs limits {quoted} {option}', or put the "
             "organization on another plan."
         )
     else:
@@ -520,7 +521,7 @@ def _full(window: WindowExplanation, cost: int, out: int) -> Reason:
         used = f"{window.used} of {limit} units of the last {name} are used{leased}{needed}{by}"
         cause = f"{used}."
         advice = (
-            f"{used}: wait until then, or give it more by 'lockgate orgs limits ORGANIZATION "
+            f"{used}: wait until then, or give it more by 'lockgate orgs limits {quoted} "
             f"{option} +{max(cost, limit // 2)} --until 2h'."
         )
     return Reason(RateLimitExceeded.code, window.until, advice, cause)
