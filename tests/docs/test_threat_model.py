@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from functools import cache
 from pathlib import Path
+from sqlite3 import connect
 
 import httpx
+import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from lockgate import PUBLIC, Gate, MemoryStore, Plan, Registration, run
 from lockgate.asgi import GateMiddleware
+from lockgate.errors import KeyRevoked
 from lockgate.options import WebOptions
 from lockgate.sessions import SignedCookie
 
@@ -92,6 +96,21 @@ async def test_a_key_works_from_any_address() -> None:
             served(gate), address, "/elsewhere", authorization=f"Bearer {created.text}"
         )
         assert status == 404  # The application's own answer.
+
+
+def test_a_restored_store_admits_keys_that_were_revoked_after_its_backup(tmp_path: Path) -> None:
+    file, backup = tmp_path / "keys.db", tmp_path / "backup.db"
+    gate = Gate(f"sqlite:///{file}?mode=rwc", brand="acme")
+    created = run(gate.keys.create("org_1", "a key"))
+    with closing(connect(file)) as source, closing(connect(backup)) as target:
+        source.backup(target)
+    run(gate.keys.revoke("org_1", created.key.id))
+    with pytest.raises(KeyRevoked):
+        run(gate.authenticate(created.text))
+    run(gate.close())
+    restored = Gate(f"sqlite:///{backup}", brand="acme")
+    assert run(restored.authenticate(created.text)).organization == "org_1"
+    run(restored.close())
 
 
 def test_a_copy_of_the_database_shows_names_and_addresses_and_no_secret(tmp_path: Path) -> None:

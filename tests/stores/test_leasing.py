@@ -442,6 +442,19 @@ def test_k4_a_revocation_by_another_process_waits_for_the_leases_that_are_out(st
     assert [one for one in late if one > answered] == []
 
 
+def test_a_revocation_may_miss_a_lease_after_a_long_step_of_the_stores_clock() -> None:
+    """As ``docs/threat-model.md`` says, for at most the rest of the lease."""
+    scene = Scene()
+    scene.warm()
+    scene.inner._clock = lambda: scene.clock.at + LONGEST + SECOND
+    other = ResilientStore(scene.inner, Events(None))
+    assert run(other.revoke_if_live("org_1", scene.key.id))
+    assert scene.admit().verdict is Verdict.ADMITTED
+    assert scene.inner.asked == []
+    scene.clock.at += LONGEST
+    assert scene.admit().verdict is Verdict.REVOKED
+
+
 @pytest.mark.parametrize("seconds", [0, -1, 0.05, 2.5, float("inf"), float("nan"), "1", True])
 def test_a_span_out_of_range_is_a_mistake(seconds: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"use 0\.1 to 2"):

@@ -9,9 +9,9 @@ import pytest
 
 from lockgate import ConfigurationError, Event, Gate, MemoryStore, run
 from lockgate.core.accounts import Account
-from lockgate.core.api_keys import ApiKey, KeyDraft
+from lockgate.core.api_keys import ApiKey, KeyDetails, KeyDraft
 from lockgate.core.key_format import checksum
-from lockgate.errors import ClaimRefused, KeyNotFound, NoOrganization, TokenNotAccepted
+from lockgate.errors import ClaimRefused, KeyNotFound, KeyRevoked, NoOrganization, TokenNotAccepted
 from lockgate.options import KeyOptions
 from lockgate.services.accounts.acting_organization import acting
 from lockgate.services.keys.new_keys import CreatedKey
@@ -314,6 +314,19 @@ def test_a_writer_can_restore_older_rows_delete_rows_and_raise_plans(store: Memo
     assert service.admit(created.text).plan.name == "creator"
     del store._keys.rows[created.key.handle]
     service.refuses(KeyNotFound, created.text)
+
+
+def test_a_writer_can_clear_a_revocation_and_raise_a_keys_own_limits(store: MemoryStore) -> None:
+    service = Service(store, NEW)
+    created = service.create(limits={"export": "1/hour"})
+    run(service.gate.keys.revoke("org_1", created.key.id))
+    service.refuses(KeyRevoked, created.text)
+    revoked = run(store.find(created.key.handle))
+    assert revoked is not None
+    details = KeyDetails(limits=(("export", "1000/hour"),))
+    forged = revoked._replace(revoked_at=None, details=details)
+    store._keys.rows[created.key.handle] = forged[:13]
+    assert Service(store, NEW).key(created.text).limits == details.limits
 
 
 def test_a_writer_makes_keys_where_there_is_no_pepper_or_the_pepper_is_known(
