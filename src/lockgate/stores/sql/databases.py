@@ -329,7 +329,7 @@ class Postgresql(Database):
 
 
 class Mysql(Database):
-    """MariaDB 10.6 or later, MySQL 8 or later."""
+    """MariaDB 10.6 or later; MySQL 8 or later, experimental."""
 
     # From UTC: a local time occurs twice when summer time ends. It is the start of its statement,
     # so the statement that waits for the lock never reads it.
