@@ -43,7 +43,24 @@ def test_only_the_last_job_of_a_release_may_sign_in_at_the_package_index() -> No
     release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
     allowed = {name: job["permissions"] for name, job in release["jobs"].items()}
     assert allowed == {
+        "tests": {"contents": "read"},
         "build": {"contents": "read"},
         "publish": {"id-token": "write", "attestations": "write"},
     }
     assert release["jobs"]["publish"]["environment"]["name"] == "release"
+
+
+def test_a_release_is_published_after_its_tests_with_every_server() -> None:
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert release["publish"]["needs"] == ["tests", "build"]
+    assert release["tests"]["env"] == {"CI": "true"}
+    assert release["tests"]["steps"][-1]["run"] == "nox -s lint types tests"
+
+
+def test_each_workflow_installs_the_servers_that_tests_start() -> None:
+    lines = [
+        line for file in WORKFLOWS for line in re.findall("apt-get install.*", file.read_text())
+    ]
+    assert len(lines) == 4
+    for line in lines:
+        assert line.endswith(" mariadb-server pgbouncer redis-server")
