@@ -114,7 +114,7 @@ def test_every_document_has_the_fields_that_the_page_lists(
     change = operator("audit", "org_1")["changes"][0]
     assert set(change) == documented()["a change of audit"]
     operator("keys seal")
-    operator("shadow")
+    operator("shadow", code=1)
     operator("explain", "org_1")
     findings = operator("doctor", code=doctor_code())["findings"]
     assert set(findings[0]) == documented()["a finding of doctor"]
